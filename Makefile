@@ -1,0 +1,27 @@
+# Two commands do everything on a machine that has Python 3.11 or later and make.
+#   make demo   install into .venv, then train and draw the paper's synthetic task
+#   make test   install into .venv, then lint, type-check and test
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test clean
+
+demo: $(STAMP)
+	$(BIN)/spen demo
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/pytest
+
+# The stamp is written last, so an interrupted install starts again.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "spen needs Python 3.11 or later; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist

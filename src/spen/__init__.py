@@ -1,0 +1,129 @@
+"""Structured Prediction Energy Networks.
+
+An energy, a domain and an inference method are independent choices; everything
+else is built from them. Names are loaded on first use, so that ``spen --help``
+does not wait for torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Block": "spen.energies.form",
+    "CheckpointError": "spen.errors",
+    "ConditionalEnergy": "spen.energies.conditional",
+    "Context": "spen.context",
+    "CrossEntropy": "spen.objectives.likelihood",
+    "Dataset": "spen.data.dataset",
+    "Descent": "spen.inference.descent",
+    "Detached": "spen.inference.backward",
+    "Domain": "spen.domains",
+    "Energy": "spen.energies.base",
+    "EnergyCheckError": "spen.errors",
+    "Entropy": "spen.energies.entropy",
+    "Features": "spen.features",
+    "Form": "spen.energies.form",
+    "Hinge": "spen.objectives.hinge",
+    "History": "spen.checkpoint",
+    "Identity": "spen.features",
+    "Inference": "spen.inference.base",
+    "InputError": "spen.errors",
+    "LabelEnergy": "spen.energies.label",
+    "Linear": "spen.features",
+    "LocalEnergy": "spen.energies.local",
+    "LossAugmentation": "spen.energies.augmentation",
+    "MLP": "spen.features",
+    "MirrorDescent": "spen.inference.rules",
+    "MissingPackageError": "spen.errors",
+    "Objective": "spen.objectives.base",
+    "PairwiseEnergy": "spen.energies.pairwise",
+    "Problem": "spen.energies.base",
+    "ProjectedGradient": "spen.inference.rules",
+    "Rule": "spen.inference.rules",
+    "SPEN": "spen.model",
+    "Simplex": "spen.domains",
+    "Solution": "spen.inference.base",
+    "SpenError": "spen.errors",
+    "Split": "spen.data.dataset",
+    "Stage": "spen.training",
+    "Status": "spen.inference.base",
+    "Stopping": "spen.inference.descent",
+    "UnitBox": "spen.domains",
+    "UnknownNameError": "spen.errors",
+    "Unrolled": "spen.inference.backward",
+    "UnrolledLikelihood": "spen.objectives.unrolled",
+    "check_energy": "spen.energies.check",
+    "example_f1": "spen.metrics",
+    "exclusive_blocks": "spen.data.synthetic",
+    "hamming_error": "spen.metrics",
+    "search_error_rate": "spen.metrics",
+    "train": "spen.training",
+    "tune_threshold": "spen.decoding",
+}
+
+if TYPE_CHECKING:
+    from spen.checkpoint import History as History
+    from spen.context import Context as Context
+    from spen.data.dataset import Dataset as Dataset
+    from spen.data.dataset import Split as Split
+    from spen.data.synthetic import exclusive_blocks as exclusive_blocks
+    from spen.decoding import tune_threshold as tune_threshold
+    from spen.domains import Domain as Domain
+    from spen.domains import Simplex as Simplex
+    from spen.domains import UnitBox as UnitBox
+    from spen.energies.augmentation import LossAugmentation as LossAugmentation
+    from spen.energies.base import Energy as Energy
+    from spen.energies.base import Problem as Problem
+    from spen.energies.check import check_energy as check_energy
+    from spen.energies.conditional import ConditionalEnergy as ConditionalEnergy
+    from spen.energies.entropy import Entropy as Entropy
+    from spen.energies.form import Block as Block
+    from spen.energies.form import Form as Form
+    from spen.energies.label import LabelEnergy as LabelEnergy
+    from spen.energies.local import LocalEnergy as LocalEnergy
+    from spen.energies.pairwise import PairwiseEnergy as PairwiseEnergy
+    from spen.errors import CheckpointError as CheckpointError
+    from spen.errors import EnergyCheckError as EnergyCheckError
+    from spen.errors import InputError as InputError
+    from spen.errors import MissingPackageError as MissingPackageError
+    from spen.errors import SpenError as SpenError
+    from spen.errors import UnknownNameError as UnknownNameError
+    from spen.features import MLP as MLP
+    from spen.features import Features as Features
+    from spen.features import Identity as Identity
+    from spen.features import Linear as Linear
+    from spen.inference.backward import Detached as Detached
+    from spen.inference.backward import Unrolled as Unrolled
+    from spen.inference.base import Inference as Inference
+    from spen.inference.base import Solution as Solution
+    from spen.inference.base import Status as Status
+    from spen.inference.descent import Descent as Descent
+    from spen.inference.descent import Stopping as Stopping
+    from spen.inference.rules import MirrorDescent as MirrorDescent
+    from spen.inference.rules import ProjectedGradient as ProjectedGradient
+    from spen.inference.rules import Rule as Rule
+    from spen.metrics import example_f1 as example_f1
+    from spen.metrics import hamming_error as hamming_error
+    from spen.metrics import search_error_rate as search_error_rate
+    from spen.model import SPEN as SPEN
+    from spen.objectives.base import Objective as Objective
+    from spen.objectives.hinge import Hinge as Hinge
+    from spen.objectives.likelihood import CrossEntropy as CrossEntropy
+    from spen.objectives.unrolled import UnrolledLikelihood as UnrolledLikelihood
+    from spen.training import Stage as Stage
+    from spen.training import train as train
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'spen' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_PUBLIC, "__version__"])

@@ -1,0 +1,251 @@
+"""Where the relaxed output lives, and its geometry.
+
+A domain keeps y as a flat (n, size) matrix, so that every energy and solver
+works on any domain. The mirror map of entropic mirror descent goes from the
+dual (any real numbers) to the primal (inside the domain) and back.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from spen.context import masked
+from spen.errors import InputError
+
+DUAL_LIMIT = 15.0
+"""Duals stay within ±15: beyond that a float32 sigmoid is 0 or 1 and log losses diverge."""
+
+_LOWEST = 1 / (1 + math.exp(DUAL_LIMIT))
+
+
+class Domain(ABC):
+    """The set over which an energy is minimised."""
+
+    wrong_entries_per_error: int
+    """How many entries of y differ when one label is wrong, so that losses count labels."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of columns of y."""
+
+    @abstractmethod
+    def to_primal(self, dual: Tensor) -> Tensor:
+        """Map duals (n, size) into the domain."""
+
+    @abstractmethod
+    def to_dual(self, y: Tensor) -> Tensor:
+        """Map points of the domain to duals; the boundary is moved inside first."""
+
+    @abstractmethod
+    def clamp_dual(self, dual: Tensor) -> Tensor:
+        """Bound duals so that their primal stays strictly inside the domain."""
+
+    @abstractmethod
+    def project(self, y: Tensor) -> Tensor:
+        """Return the nearest point of the domain, in Euclidean distance."""
+
+    @abstractmethod
+    def round(self, y: Tensor) -> Tensor:
+        """Return the nearest vertex: labels of 0 and 1."""
+
+    @abstractmethod
+    def negative_entropy(self, y: Tensor) -> Tensor:
+        """Return −H(y) for each row."""
+
+    @abstractmethod
+    def negative_entropy_gradient(self, y: Tensor) -> Tensor:
+        """Return the gradient of −H at y."""
+
+    @abstractmethod
+    def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
+        """Return the cross-entropy of each label (n, size), from the dual of y."""
+
+    @abstractmethod
+    def log_loss_gradient(self, y: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
+        """Return the gradient, with respect to y, of the log loss summed over what was observed."""
+
+    @abstractmethod
+    def complete_known(self, known: Tensor) -> Tensor:
+        """Fill in the labels that the known ones decide; raise where they contradict."""
+
+    @abstractmethod
+    def hold(self, y: Tensor, known: Tensor) -> Tensor:
+        """Set the known labels of y, leaving the others inside the domain."""
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """Return the centre of the domain, (rows, size), like another matrix of rows."""
+        return self.to_primal(like.new_zeros(like.shape[0], self.size))
+
+    def log_loss(self, y: Tensor, target: Tensor) -> Tensor:
+        """Return the cross-entropy of each label (n, size); finite also at the boundary."""
+        return self.log_loss_of_dual(self.to_dual(y), target)
+
+    def check_columns(self, y: Tensor, name: str = "y") -> None:
+        """Raise unless y has the domain's columns."""
+        if y.ndim != 2 or y.shape[1] != self.size:
+            raise InputError(
+                f"{name} must have shape (rows, {self.size}) for {self}; received {tuple(y.shape)}."
+            )
+
+
+@dataclass(frozen=True)
+class UnitBox(Domain):
+    """The box [0, 1]^L: a set of labels, each on or off.
+
+    Mirror map: y = σ(θ), θ = log y − log(1 − y).
+
+    >>> import torch
+    >>> UnitBox(2).to_primal(torch.zeros(1, 2))
+    tensor([[0.5000, 0.5000]])
+    """
+
+    n_labels: int
+    wrong_entries_per_error = 1
+
+    def __post_init__(self) -> None:
+        _check_count(self.n_labels, "n_labels", 1)
+
+    @property
+    def size(self) -> int:
+        """The number of labels."""
+        return self.n_labels
+
+    def to_primal(self, dual: Tensor) -> Tensor:
+        return torch.sigmoid(self.clamp_dual(dual))
+
+    def to_dual(self, y: Tensor) -> Tensor:
+        inside = y.clamp(_LOWEST, 1 - _LOWEST)
+        return torch.log(inside) - torch.log1p(-inside)
+
+    def clamp_dual(self, dual: Tensor) -> Tensor:
+        return dual.clamp(-DUAL_LIMIT, DUAL_LIMIT)
+
+    def project(self, y: Tensor) -> Tensor:
+        return y.clamp(0, 1)
+
+    def round(self, y: Tensor) -> Tensor:
+        return (y > 0.5).to(y.dtype)
+
+    def negative_entropy(self, y: Tensor) -> Tensor:
+        return (torch.xlogy(y, y) + torch.xlogy(1 - y, 1 - y)).sum(1)
+
+    def negative_entropy_gradient(self, y: Tensor) -> Tensor:
+        return self.to_dual(y)
+
+    def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
+        return F.softplus(dual) - target * dual
+
+    def log_loss_gradient(self, y: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
+        inside = y.clamp(_LOWEST, 1 - _LOWEST)
+        return masked((inside - target) / (inside * (1 - inside)), observed)
+
+    def complete_known(self, known: Tensor) -> Tensor:
+        return known
+
+    def hold(self, y: Tensor, known: Tensor) -> Tensor:
+        return torch.where(torch.isnan(known), y, known)
+
+
+@dataclass(frozen=True)
+class Simplex(Domain):
+    """A product of simplices: one class out of ``n_classes`` at each position.
+
+    y is flat: the classes of position 0, then those of position 1, and so on.
+    Mirror map: y = softmax(θ) at each position, θ = log y.
+
+    >>> import torch
+    >>> Simplex(2, positions=2).round(torch.tensor([[0.9, 0.1, 0.4, 0.6]]))
+    tensor([[1., 0., 0., 1.]])
+    """
+
+    n_classes: int
+    positions: int = 1
+    wrong_entries_per_error = 2
+
+    def __post_init__(self) -> None:
+        _check_count(self.n_classes, "n_classes", 2)
+        _check_count(self.positions, "positions", 1)
+
+    @property
+    def size(self) -> int:
+        """Classes times positions."""
+        return self.n_classes * self.positions
+
+    def _split(self, y: Tensor) -> Tensor:
+        return y.reshape(y.shape[0], self.positions, self.n_classes)
+
+    def to_primal(self, dual: Tensor) -> Tensor:
+        return torch.softmax(self._split(self.clamp_dual(dual)), 2).reshape(dual.shape)
+
+    def to_dual(self, y: Tensor) -> Tensor:
+        return torch.log(y.clamp_min(_LOWEST**2))
+
+    def clamp_dual(self, dual: Tensor) -> Tensor:
+        """Shift the largest dual of a position to 0, and bound the others from below."""
+        split = self._split(dual)
+        shifted = split - split.amax(2, keepdim=True).detach()
+        return shifted.clamp_min(-DUAL_LIMIT).reshape(dual.shape)
+
+    def project(self, y: Tensor) -> Tensor:
+        """Sort, find how many classes stay above zero, and subtract their common excess."""
+        split = self._split(y)
+        ordered = split.sort(2, descending=True).values
+        excess = ordered.cumsum(2) - 1
+        counts = torch.arange(1, self.n_classes + 1, dtype=y.dtype, device=y.device)
+        kept = (ordered * counts > excess).sum(2, keepdim=True)
+        shift = excess.gather(2, kept - 1) / kept
+        return (split - shift).clamp_min(0).reshape(y.shape)
+
+    def round(self, y: Tensor) -> Tensor:
+        best = self._split(y).argmax(2)
+        return F.one_hot(best, self.n_classes).to(y.dtype).reshape(y.shape)
+
+    def negative_entropy(self, y: Tensor) -> Tensor:
+        return torch.xlogy(y, y).sum(1)
+
+    def negative_entropy_gradient(self, y: Tensor) -> Tensor:
+        return self.to_dual(y) + 1
+
+    def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
+        return -target * torch.log_softmax(self._split(dual), 2).reshape(dual.shape)
+
+    def log_loss_gradient(self, y: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
+        counted = masked(target, observed)
+        split = self._split(y)
+        mass = self._split(counted).sum(2, keepdim=True) / split.sum(2, keepdim=True)
+        return mass.expand_as(split).reshape(y.shape) - counted / y.clamp_min(_LOWEST**2)
+
+    def complete_known(self, known: Tensor) -> Tensor:
+        split = self._split(known)
+        ones = (split == 1).sum(2, keepdim=True)
+        zeros = (split == 0).sum(2, keepdim=True)
+        if (ones > 1).any() or (zeros == self.n_classes).any():
+            raise InputError(
+                "known contradicts the domain: each position of a Simplex takes exactly one "
+                "class, but some position has two classes set to 1, or all set to 0."
+            )
+        unknown = torch.isnan(split)
+        split = torch.where(unknown & (ones == 1), 0.0, split)
+        split = torch.where(unknown & (ones == 0) & (zeros == self.n_classes - 1), 1.0, split)
+        return split.reshape(known.shape)
+
+    def hold(self, y: Tensor, known: Tensor) -> Tensor:
+        """Set the known classes, and rescale the others so that each position sums to 1."""
+        fixed = ~torch.isnan(self._split(known))
+        value = torch.nan_to_num(self._split(known), nan=0.0)
+        free = torch.where(fixed, 0.0, self._split(y))
+        room = 1 - value.sum(2, keepdim=True)
+        scale = room / free.sum(2, keepdim=True).clamp_min(torch.finfo(y.dtype).tiny)
+        return (value + free * scale).reshape(y.shape)
+
+
+def _check_count(value: int, name: str, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise InputError(f"{name} must be a whole number of {least} or more; received {value!r}.")

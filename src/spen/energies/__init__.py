@@ -1,0 +1,1 @@
+"""Energies: parameters that score whole outputs."""

@@ -1,0 +1,56 @@
+"""The conditional energy: measurements of the output together with the features."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from spen.context import Context
+from spen.energies.base import Energy
+from spen.energies.form import Block, Form
+from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
+from spen.initialisation import fill_normal, fill_uniform
+
+
+class ConditionalEnergy(Energy):
+    """E^cond(y) = d₂·g(D₁ [y; F(x)] + d), the paper's equation 6.
+
+    D₁ F(x) does not depend on y, so binding folds it into the bias of each example.
+
+    Args:
+        n_features: f, the width of F(x).
+        n_labels: L.
+        measurements: the number of rows of D₁.
+        nonlinearity: g: relu, hardtanh, softplus or sigmoid.
+    """
+
+    def __init__(
+        self, n_features: int, n_labels: int, measurements: int, nonlinearity: str = "hardtanh"
+    ) -> None:
+        super().__init__()
+        self.n_features = n_features
+        self.n_labels = n_labels
+        self.nonlinearity = named_nonlinearity(nonlinearity)
+        self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
+        self.feature_weight = nn.Parameter(torch.empty(measurements, n_features))
+        self.bias = nn.Parameter(torch.empty(measurements))
+        self.readout = nn.Parameter(torch.empty(measurements))
+        self.reset(torch.Generator().manual_seed(0))
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
+        bias = F.linear(context.features, self.feature_weight, self.bias)
+        block = Block(self.measurements, bias, self.readout, self.nonlinearity)
+        return Form(constant=bias.new_zeros(context.n_rows), blocks=(block,))
+
+    def reset(self, generator: torch.Generator) -> None:
+        fill_normal(self.measurements, self.n_labels**-0.5, generator)
+        fill_uniform(self.feature_weight, self.feature_weight.shape[1], generator)
+        fill_uniform(self.bias, 1, generator)
+        fill_uniform(self.readout, self.readout.shape[0], generator)
+
+    def extra_repr(self) -> str:
+        return (
+            f"n_features={self.n_features}, n_labels={self.n_labels}, "
+            f"measurements={self.measurements.shape[0]}, nonlinearity={self.nonlinearity.name!r}"
+        )

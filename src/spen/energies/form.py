@@ -1,0 +1,132 @@
+"""The canonical form: what most energies look like once they are bound to a batch.
+
+Per example,
+
+    e0 + a·y + ½ y·(q∘y) + Σ_blocks c·g(C y + b) − τ H(y)
+
+with a, q, b, τ per example and C, c shared. Sums of forms are forms. Value and
+gradient are written once, here, for every energy that has the form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from spen.context import take
+from spen.domains import Domain
+from spen.energies.base import Problem, total
+from spen.energies.nonlinearities import Nonlinearity
+
+
+@dataclass(frozen=True)
+class Block:
+    """One term c·g(C y + b).
+
+    Attributes:
+        measurements: C, (m, L), shared by all rows.
+        bias: b, (m,) when shared or (n, m) when it depends on x.
+        readout: c, (m,), shared by all rows.
+        nonlinearity: g.
+    """
+
+    measurements: Tensor
+    bias: Tensor
+    readout: Tensor
+    nonlinearity: Nonlinearity
+
+    def select(self, rows: Tensor) -> Block:
+        """Return the block of some rows."""
+        return self if self.bias.ndim == 1 else replace(self, bias=self.bias[rows])
+
+
+@dataclass(frozen=True)
+class Form(Problem):
+    """A problem in canonical form; absent terms are None.
+
+    At least one term must have rows: a form of blocks alone takes a constant of zeros.
+
+    >>> import torch
+    >>> form = Form(linear=torch.tensor([[1.0, -2.0]]), quadratic=torch.tensor([[2.0, 0.0]]))
+    >>> y = torch.tensor([[0.5, 1.0]])
+    >>> form.value(y), form.gradient(y)
+    (tensor([-1.2500]), tensor([[ 2., -2.]]))
+    """
+
+    constant: Tensor | None = None
+    linear: Tensor | None = None
+    quadratic: Tensor | None = None
+    blocks: tuple[Block, ...] = ()
+    tau: Tensor | None = None
+    domain: Domain | None = None
+    """Says which entropy H is; set exactly when τ is."""
+
+    def value(self, y: Tensor) -> Tensor:
+        return self._evaluate(y, with_gradient=False)[0]
+
+    def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self._evaluate(y, with_gradient=True)
+
+    def _evaluate(self, y: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor]:
+        value, gradient = y.new_zeros(y.shape[0]), torch.zeros_like(y)
+        if self.constant is not None:
+            value = value + self.constant
+        if self.linear is not None:
+            value = value + (self.linear * y).sum(1)
+            gradient = self.linear
+        if self.quadratic is not None:
+            slope = self.quadratic * y
+            value = value + 0.5 * (slope * y).sum(1)
+            gradient = gradient + slope
+        for block in self.blocks:
+            measured = F.linear(y, block.measurements) + block.bias
+            value = value + block.nonlinearity.value(measured) @ block.readout
+            if with_gradient:
+                slope = block.nonlinearity.derivative(measured) * block.readout
+                gradient = gradient + slope @ block.measurements
+        if self.tau is not None and self.domain is not None:
+            value = value + self.tau * self.domain.negative_entropy(y)
+            if with_gradient:
+                gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
+        return value, gradient
+
+    @property
+    def rows_like(self) -> Tensor:
+        present = (self.linear, self.constant, self.quadratic, self.tau)
+        return next(tensor for tensor in present if tensor is not None)
+
+    def select(self, rows: Tensor) -> Form:
+        return replace(
+            self,
+            constant=take(self.constant, rows),
+            linear=take(self.linear, rows),
+            quadratic=take(self.quadratic, rows),
+            blocks=tuple(block.select(rows) for block in self.blocks),
+            tau=take(self.tau, rows),
+        )
+
+    @property
+    def form(self) -> Form:
+        return self
+
+    @property
+    def entropy_weight(self) -> Tensor | None:
+        return self.tau
+
+    def without_entropy(self) -> Form:
+        return replace(self, tau=None, domain=None)
+
+    def merge(self, other: Problem) -> Form | None:
+        if not isinstance(other, Form):
+            return None
+        return Form(
+            constant=total([self.constant, other.constant]),
+            linear=total([self.linear, other.linear]),
+            quadratic=total([self.quadratic, other.quadratic]),
+            blocks=self.blocks + other.blocks,
+            tau=total([self.tau, other.tau]),
+            domain=self.domain or other.domain,
+        )

@@ -1,0 +1,108 @@
+"""The label energy: learned measurements of the output, fed through a nonlinearity."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spen.context import Context
+from spen.energies.base import Energy, Problem
+from spen.energies.form import Block, Form
+from spen.energies.nonlinearities import Nonlinearity
+from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
+from spen.initialisation import fill_normal, fill_uniform
+
+
+class LabelEnergy(Energy):
+    """E^label(y) = c₂·g(C₁ y + d), the paper's equation 5; C₁ is the measurement matrix.
+
+    Further layers put g(W · + v) between the measurements and the readout.
+
+    Args:
+        n_labels: L.
+        measurements: the number of rows of C₁.
+        nonlinearity: g: relu, hardtanh, softplus or sigmoid.
+        hidden: the widths of further layers; () is the paper's two-layer energy.
+    """
+
+    def __init__(
+        self,
+        n_labels: int,
+        measurements: int,
+        nonlinearity: str = "hardtanh",
+        hidden: Sequence[int] = (),
+    ) -> None:
+        super().__init__()
+        self.n_labels = n_labels
+        self.n_measurements = measurements
+        self.nonlinearity = named_nonlinearity(nonlinearity)
+        self.hidden = tuple(hidden)
+        self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
+        self.bias = nn.Parameter(torch.empty(measurements))
+        widths = (measurements, *self.hidden)
+        self.layers = nn.ParameterList(
+            torch.empty(wide, narrow) for narrow, wide in itertools.pairwise(widths)
+        )
+        self.layer_biases = nn.ParameterList(torch.empty(width) for width in widths[1:])
+        self.readout = nn.Parameter(torch.empty(widths[-1]))
+        self.reset(torch.Generator().manual_seed(0))
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
+        zeros = self.bias.new_zeros(context.n_rows)
+        first = (self.measurements, self.bias)
+        if not self.hidden:
+            return Form(constant=zeros, blocks=(Block(*first, self.readout, self.nonlinearity),))
+        layers = (first, *zip(self.layers, self.layer_biases, strict=True))
+        return DeepProblem(tuple(layers), self.readout, self.nonlinearity, zeros)
+
+    def reset(self, generator: torch.Generator) -> None:
+        fill_normal(self.measurements, self.n_labels**-0.5, generator)
+        fill_uniform(self.bias, 1, generator)
+        for layer, bias in zip(self.layers, self.layer_biases, strict=True):
+            fill_uniform(layer, layer.shape[1], generator)
+            nn.init.zeros_(bias)
+        fill_uniform(self.readout, self.readout.shape[0], generator)
+
+    def extra_repr(self) -> str:
+        return (
+            f"n_labels={self.n_labels}, measurements={self.n_measurements}, "
+            f"nonlinearity={self.nonlinearity.name!r}, hidden={self.hidden}"
+        )
+
+
+@dataclass(frozen=True)
+class DeepProblem(Problem):
+    """c·g(W_k g(… g(W_1 y + v_1) …) + v_k), with back-propagation written out."""
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+    readout: Tensor
+    nonlinearity: Nonlinearity
+    zeros: Tensor
+
+    def value(self, y: Tensor) -> Tensor:
+        for weight, bias in self.layers:
+            y = self.nonlinearity.value(F.linear(y, weight, bias))
+        return y @ self.readout
+
+    def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        slopes = []
+        for weight, bias in self.layers:
+            z = F.linear(y, weight, bias)
+            slopes.append(self.nonlinearity.derivative(z))
+            y = self.nonlinearity.value(z)
+        gradient = self.readout.expand_as(y)
+        for (weight, _), slope in zip(reversed(self.layers), reversed(slopes), strict=True):
+            gradient = (gradient * slope) @ weight
+        return y @ self.readout, gradient
+
+    def select(self, rows: Tensor) -> DeepProblem:
+        return replace(self, zeros=self.zeros[rows])
+
+    @property
+    def rows_like(self) -> Tensor:
+        return self.zeros

@@ -1,0 +1,45 @@
+"""The local energy: one linear score per label."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from spen.context import Context
+from spen.energies.base import Energy
+from spen.energies.form import Form
+from spen.initialisation import fill_uniform
+
+
+class LocalEnergy(Energy):
+    """E^local(y) = Σ_i y_i (b_i·F(x) + b0_i), the paper's equation 4 with a bias.
+
+    Alone, with entropy weight 1, it is logistic regression on F(x): its minimiser
+    is σ(−(B F(x) + b0)).
+
+    Args:
+        n_features: f, the width of F(x).
+        n_labels: L.
+    """
+
+    def __init__(self, n_features: int, n_labels: int) -> None:
+        super().__init__()
+        self.n_features = n_features
+        self.n_labels = n_labels
+        self.weight = nn.Parameter(torch.empty(n_labels, n_features))
+        self.bias = nn.Parameter(torch.empty(n_labels))
+        self.reset(torch.Generator().manual_seed(0))
+
+    def scores(self, context: Context) -> Tensor:
+        """Return a = B F(x) + b0, (n, L); its negative is the label-wise logit."""
+        return torch.nn.functional.linear(context.features, self.weight, self.bias)
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
+        return Form(linear=self.scores(context))
+
+    def reset(self, generator: torch.Generator) -> None:
+        fill_uniform(self.weight, self.weight.shape[1], generator)
+        nn.init.zeros_(self.bias)
+
+    def extra_repr(self) -> str:
+        return f"n_features={self.n_features}, n_labels={self.n_labels}"

@@ -1,0 +1,72 @@
+"""Errors that say what is wrong, what was received and what to do.
+
+Every error is also the standard type that Python programmers expect, so
+``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class SpenError(Exception):
+    """The base of all errors that spen raises on purpose."""
+
+
+class InputError(SpenError, ValueError):
+    """A value, shape or data set that cannot be used."""
+
+
+class UnknownNameError(InputError):
+    """A name that is not one of those on offer."""
+
+
+class CheckpointError(SpenError, ValueError):
+    """A file of weights or training state that cannot be used here."""
+
+
+class EnergyCheckError(SpenError, AssertionError):
+    """An energy that breaks the contract that solvers rely on."""
+
+
+class MissingPackageError(SpenError, ImportError):
+    """An optional package that the call needs is not installed."""
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Return the nearest choice as a hint, and all of them.
+
+    >>> did_you_mean("hardtan", ["relu", "hardtanh"])
+    "Did you mean 'hardtanh'? Choose from: hardtanh, relu."
+    """
+    choices = sorted(choices)
+    near = difflib.get_close_matches(str(name), choices, n=1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Choose from: {', '.join(choices)}."
+
+
+def choose(name: str, choices: Mapping[str, T], what: str) -> T:
+    """Look a name up, or raise an error that suggests the nearest one.
+
+    >>> choose("relu", {"relu": 1}, "nonlinearity")
+    1
+    """
+    # A list or a dict as a name would otherwise fail with a bare TypeError.
+    if isinstance(name, str) and name in choices:
+        return choices[name]
+    raise UnknownNameError(f"Unknown {what} {name!r}. {did_you_mean(name, choices)}")
+
+
+def require(package: str, extra: str) -> None:
+    """Raise an error that names the extra when an optional package is missing."""
+    import importlib.util
+
+    if importlib.util.find_spec(package) is None:
+        raise MissingPackageError(
+            f"This needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'spen[{extra}]'"
+        )

@@ -1,0 +1,128 @@
+"""Feature networks F(x): from the inputs to what the energies look at."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spen.errors import InputError
+from spen.initialisation import fill_uniform
+
+
+class Features(nn.Module):
+    """A feature network: inputs (n, n_inputs) → features (n, n_features)."""
+
+    n_inputs: int
+    n_features: int
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return F(x). A generator means training: dropout masks are drawn from it."""
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Draw the initial parameters from the generator."""
+
+
+class Identity(Features):
+    """F(x) = x: with a local energy, a linear classifier.
+
+    >>> Identity(64).n_features
+    64
+    """
+
+    def __init__(self, n_inputs: int) -> None:
+        super().__init__()
+        self.n_inputs = self.n_features = n_inputs
+
+    def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        return inputs
+
+    def extra_repr(self) -> str:
+        return f"{self.n_inputs}"
+
+
+class _Stack(Features):
+    """Affine layers of given widths; ``_activate`` comes after each."""
+
+    def __init__(self, *widths: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if len(widths) < 2 or any(not isinstance(width, int) or width < 1 for width in widths):
+            raise InputError(
+                f"{type(self).__name__} takes the number of inputs and then the width of each "
+                f"layer, all whole numbers of 1 or more; received {widths}."
+            )
+        if not 0 <= dropout < 1:
+            raise InputError(f"dropout must be at least 0 and below 1; received {dropout!r}.")
+        self.widths = widths
+        self.dropout = dropout
+        self.n_inputs, self.n_features = widths[0], widths[-1]
+        self.weights = nn.ParameterList(
+            torch.empty(wide, narrow) for narrow, wide in itertools.pairwise(widths)
+        )
+        self.biases = nn.ParameterList(torch.empty(width) for width in widths[1:])
+        self.reset(torch.Generator().manual_seed(0))
+
+    def _activate(self, z: Tensor) -> Tensor:
+        return z
+
+    def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        hidden = inputs
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            hidden = self._activate(F.linear(hidden, weight, bias))
+            if self.dropout and generator is not None:
+                hidden = drop(hidden, self.dropout, generator)
+        return hidden
+
+    def reset(self, generator: torch.Generator) -> None:
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            fill_uniform(weight, weight.shape[1], generator)
+            fill_uniform(bias, weight.shape[1], generator)
+
+    def extra_repr(self) -> str:
+        return f"{', '.join(map(str, self.widths))}, dropout={self.dropout}"
+
+
+class Linear(_Stack):
+    """Affine layers and nothing between them: a low-rank linear model when a layer is narrow.
+
+    Args:
+        widths: the number of inputs, then the width of each layer.
+        dropout: the share of outputs zeroed in training, after each layer.
+
+    >>> Linear(64, 8).n_features
+    8
+    """
+
+
+class MLP(_Stack):
+    """F(x) = g(A_k … g(A_1 x)), equation 3 with ReLU, biases and any depth.
+
+    Args:
+        widths: the number of inputs, then the width of each layer.
+        dropout: the share of units zeroed in training, after each layer.
+
+    >>> MLP(1836, 150, 150, dropout=0.5)
+    MLP(
+      1836, 150, 150, dropout=0.5
+      (weights): ParameterList(...)
+      (biases): ParameterList(...)
+    )
+    """
+
+    def _activate(self, z: Tensor) -> Tensor:
+        return torch.relu(z)
+
+
+def drop(values: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+    """Zero a share of the entries and scale up the others, with a mask of our own.
+
+    ``F.dropout`` draws from the global generator, which belongs to the user.
+    """
+    uniform = torch.rand(
+        values.shape, generator=generator, dtype=values.dtype, device=values.device
+    )
+    return values * (uniform >= rate) / (1 - rate)

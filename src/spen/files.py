@@ -1,0 +1,61 @@
+"""Files that are whole or not there at all: atomic writes, tensors without pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from spen.errors import CheckpointError
+
+
+def write_atomically(path: Path | str, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+
+
+def write_tensors(path: Path | str, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+    """Write tensors and a JSON header as one safetensors file, atomically."""
+    # Tensors may share storage (a frozen copy of a weight), which safetensors refuses.
+    plain = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    write_atomically(path, save(plain, metadata={"spen": json.dumps(header)}))
+
+
+def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what ``write_tensors`` wrote, or say what is wrong with the file."""
+    path = Path(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["spen"])
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise
+    except KeyError:
+        raise CheckpointError(
+            f"{path} is a safetensors file, but not one that spen wrote. Name another file."
+        ) from None
+    except (SafetensorError, OSError, ValueError) as problem:
+        raise CheckpointError(
+            f"{path} cannot be read; it is cut short or not a file of this kind ({problem}). "
+            "Delete it to start afresh."
+        ) from None
+    return tensors, header

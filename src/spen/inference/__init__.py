@@ -1,0 +1,1 @@
+"""Inference: minimising a problem over a domain."""

@@ -1,0 +1,130 @@
+"""The verb ``solve`` and what it returns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from spen.domains import Domain
+from spen.energies.base import Problem
+
+
+class Status(IntEnum):
+    """How the solve of one example ended; ``sentence`` says it in words."""
+
+    RUNNING = 0
+    CONVERGED = 1
+    MAX_STEPS = 2
+    BATCH_STOPPED = 3
+    DIVERGED = 4
+    COMPLETED = 5
+
+    @property
+    def sentence(self) -> str:
+        """The status as a full sentence."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Status.RUNNING: "The solve is still under way.",
+    Status.CONVERGED: "A tolerance was met.",
+    Status.MAX_STEPS: "The step limit was reached before a tolerance was met.",
+    Status.BATCH_STOPPED: "Enough of the batch had converged, so this example was stopped.",
+    Status.DIVERGED: "The energy or its gradient was not finite; the best earlier iterate stands.",
+    Status.COMPLETED: "The fixed number of steps was made, as asked.",
+}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every iterate of a solve, the start included.
+
+    Attributes:
+        y: (steps + 1, n, L); an example that has ended repeats its last iterate.
+        energy: (steps + 1, n) the objective at each.
+    """
+
+    y: Tensor
+    energy: Tensor
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solve returns, per example.
+
+    Attributes:
+        y: (n, L) the minimiser that was found, not rounded.
+        energy: (n,) the objective that was minimised, at y.
+        steps: (n,) how many steps were made.
+        status: (n,) codes of :class:`Status`.
+        backend: which code ran.
+        trace: the iterates, where they were asked for.
+    """
+
+    y: Tensor
+    energy: Tensor
+    steps: Tensor
+    status: Tensor
+    backend: str = "general"
+    trace: Trace | None = None
+
+    @property
+    def converged(self) -> Tensor:
+        """True where a tolerance was met, (n,)."""
+        return self.status == Status.CONVERGED
+
+    def describe(self) -> str:
+        """Say how the solve went.
+
+        >>> done = torch.tensor([Status.CONVERGED, Status.MAX_STEPS])
+        >>> Solution(torch.zeros(2, 1), torch.zeros(2), torch.tensor([3, 9]), done).describe()
+        '2 examples, 6.0 steps on average, 9 at most. 1: A tolerance was met. 1: The step limit
+        was reached before a tolerance was met.'
+        """
+        codes, counts = self.status.unique(return_counts=True)
+        endings = " ".join(
+            f"{count}: {Status(code).sentence}"
+            for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
+        )
+        steps = self.steps.double()
+        return (
+            f"{len(steps)} examples, {steps.mean():.1f} steps on average, "
+            f"{int(steps.max())} at most. {endings}"
+        )
+
+
+def join_solutions(parts: Sequence[Solution]) -> Solution:
+    """Put the solutions of consecutive batches together; traces are left out."""
+    names = ("y", "energy", "steps", "status")
+    joined = (torch.cat([getattr(part, name) for part in parts]) for name in names)
+    return Solution(*joined, backend=parts[0].backend)
+
+
+class Inference(ABC):
+    """A way to minimise a problem over a domain."""
+
+    @abstractmethod
+    def solve(
+        self,
+        problem: Problem,
+        domain: Domain,
+        start: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Solution:
+        """Minimise each example's energy.
+
+        Args:
+            problem: the energies of a batch.
+            domain: where y lives.
+            start: (n, L) where to begin, where that matters.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
+        """
+
+    def relax(self, problem: Problem) -> Problem:
+        """Return the problem that this method really minimises; the same one for most."""
+        return problem

@@ -1,0 +1,259 @@
+"""The one iterative loop: gradient descent on y, each example stopping by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from spen.domains import Domain
+from spen.energies.base import Problem
+from spen.errors import InputError, choose
+from spen.inference.backward import Backward, Detached
+from spen.inference.base import Inference, Solution, Status, Trace
+from spen.inference.rules import MirrorDescent, Rule, State
+from spen.inputs import positive
+
+CHECK_EVERY_ON_GPU = 10
+"""Asking a GPU whether anything is left to do makes the host wait, so it is asked rarely."""
+
+COMPACT_BELOW = 0.5
+"""Dropping finished rows costs a copy, so it waits until it halves the work."""
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When a descent ends. Either tolerance ends an example; zero turns one off.
+
+    Args:
+        max_steps: the most steps.
+        objective_rtol: the relative change of the objective below which an example ends.
+        iterate_atol: the largest change of any label below which an example ends.
+        scope: "example": an example that has converged is frozen, so its answer does
+            not depend on its neighbours. "batch": all go on until the batch ends.
+        fraction: the share of the batch that must converge before the batch ends; below 1
+            it is the paper's way to cut off slow examples.
+    """
+
+    max_steps: int = 100
+    objective_rtol: float = 1e-5
+    iterate_atol: float = 1e-3
+    scope: Literal["example", "batch"] = "example"
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.max_steps, int) or self.max_steps < 1:
+            raise InputError(
+                f"max_steps must be a whole number of 1 or more; received {self.max_steps!r}."
+            )
+        positive(self.objective_rtol, "objective_rtol", zero=True)
+        positive(self.iterate_atol, "iterate_atol", zero=True)
+        choose(self.scope, {"example": 0, "batch": 0}, "scope")
+        if not 0 < self.fraction <= 1:
+            raise InputError(f"fraction must be above 0 and at most 1; received {self.fraction!r}.")
+
+    def met(self, y: Tensor, last_y: Tensor, value: Tensor, last_value: Tensor) -> Tensor:
+        """Return which examples meet a tolerance, (n,)."""
+        change = (value - last_value).abs()
+        scale = torch.maximum(value.abs(), last_value.abs())
+        settled = change < self.objective_rtol * scale
+        return settled | ((y - last_y).abs().amax(1) < self.iterate_atol)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The rows still in the loop, every field rows first."""
+
+    rows: Tensor
+    known: Tensor | None
+    state: State
+    tau: Tensor | None
+    y: Tensor
+    value: Tensor
+    gradient: Tensor
+    best_y: Tensor
+    best_value: Tensor
+    steps: Tensor
+    status: Tensor
+
+    def select(self, rows: Tensor) -> _Work:
+        optional = {"known": self.known, "tau": self.tau}
+        present = {name: t[rows] for name, t in optional.items() if t is not None}
+        names = ("rows", "y", "value", "gradient", "best_y", "best_value", "steps", "status")
+        chosen = {name: getattr(self, name)[rows] for name in names}
+        return replace(self, **present, **chosen, state=self.state.select(rows))
+
+
+@dataclass(frozen=True)
+class Descent(Inference):
+    """Minimise by gradient steps on y.
+
+    Args:
+        rule: how one step is made.
+        stopping: when to end.
+        backward: how the solution is differentiated.
+        trace: keep every iterate in ``Solution.trace``.
+
+    >>> import torch
+    >>> from spen import Form, UnitBox
+    >>> problem = Form(linear=torch.tensor([[2.0, -2.0]]))
+    >>> Descent().solve(problem, UnitBox(2)).y.round()
+    tensor([[0., 1.]])
+    """
+
+    rule: Rule = field(default_factory=MirrorDescent)
+    stopping: Stopping = field(default_factory=Stopping)
+    backward: Backward = field(default_factory=Detached)
+    trace: bool = False
+
+    def solve(
+        self,
+        problem: Problem,
+        domain: Domain,
+        start: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Solution:
+        if start is None:
+            start = domain.uniform(problem.rows_like)
+        domain.check_columns(start, "start")
+        if known is not None:
+            domain.check_columns(known, "known")
+            known = domain.complete_known(known)
+        return self.backward.run(self, problem, domain, start, known)
+
+    def minimise(
+        self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
+    ) -> Solution:
+        """Descend until every example has ended; return the best iterate of each."""
+        stopping = self.stopping
+        problem, tau = self._split_entropy(problem)
+        work = self._begin(problem, tau, domain, start, known)
+        trace = [(work.y, work.value)] if self.trace else None
+        finished: list[_Work] = []
+        check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
+        freezes = stopping.scope == "example"
+        n, step = start.shape[0], 0
+
+        for step in range(1, stopping.max_steps + 1):
+            last_y, last_value = work.y, work.value
+            work = self._advance(work, problem, domain)
+            active = work.status == Status.RUNNING
+            finite = torch.isfinite(work.value) & torch.isfinite(work.gradient).all(1)
+            met = stopping.met(work.y, last_y, work.value, last_value)
+            status = torch.where(met, Status.CONVERGED, work.status)
+            status = torch.where(finite, status, Status.DIVERGED)
+            moving = active if freezes else active | (work.status == Status.CONVERGED)
+            better = moving & finite & (work.value < work.best_value)
+            work = replace(
+                work,
+                best_y=torch.where(better[:, None], work.y, work.best_y),
+                best_value=torch.where(better, work.value, work.best_value),
+                steps=work.steps + moving,
+                status=torch.where(active, status, work.status),
+            )
+            if trace is not None:
+                # A frozen example stands still in its trace.
+                y = torch.where(moving[:, None], work.y, trace[-1][0])
+                trace.append((y, torch.where(moving, work.value, trace[-1][1])))
+            if step % check_every:
+                continue
+            active = work.status == Status.RUNNING
+            left = int(active.sum())
+            if left <= n - stopping.fraction * n + 1e-9:
+                break
+            if freezes and trace is None and left < COMPACT_BELOW * work.rows.shape[0]:
+                finished.append(work.select(~active))
+                work, problem = work.select(active), problem.select(active)
+
+        ending = Status.BATCH_STOPPED if step < stopping.max_steps else Status.MAX_STEPS
+        work = replace(work, status=torch.where(work.status == Status.RUNNING, ending, work.status))
+        return _gather([*finished, work], trace)
+
+    def unroll(
+        self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
+    ) -> Solution:
+        """Make exactly ``max_steps`` differentiable steps; return the last iterate."""
+        problem, tau = self._split_entropy(problem)
+        work = self._begin(problem, tau, domain, start, known)
+        trace = [(work.y, work.value)] if self.trace else None
+        for _ in range(self.stopping.max_steps):
+            work = self._advance(work, problem, domain)
+            if trace is not None:
+                trace.append((work.y, work.value))
+        return Solution(
+            y=work.y,
+            energy=work.value,
+            steps=torch.full_like(work.steps, self.stopping.max_steps),
+            status=torch.full_like(work.status, Status.COMPLETED),
+            trace=_stack(trace),
+        )
+
+    def _split_entropy(self, problem: Problem) -> tuple[Problem, Tensor | None]:
+        """Hand the entropy to a rule that applies it itself; leave it in the problem otherwise."""
+        tau = problem.entropy_weight if self.rule.applies_entropy else None
+        return (problem, None) if tau is None else (problem.without_entropy(), tau)
+
+    def _begin(
+        self,
+        problem: Problem,
+        tau: Tensor | None,
+        domain: Domain,
+        start: Tensor,
+        known: Tensor | None,
+    ) -> _Work:
+        state = self.rule.init(start, domain)
+        y = start if known is None else domain.hold(start, known)
+        value, gradient = _evaluate(problem, tau, domain, y, known)
+        n = start.shape[0]
+        return _Work(
+            rows=torch.arange(n, device=start.device),
+            known=known,
+            state=state,
+            tau=tau,
+            y=y,
+            value=value,
+            gradient=gradient,
+            best_y=y,
+            best_value=value,
+            steps=torch.zeros(n, dtype=torch.int64, device=start.device),
+            status=torch.full((n,), Status.RUNNING, device=start.device),
+        )
+
+    def _advance(self, work: _Work, problem: Problem, domain: Domain) -> _Work:
+        """Make one step for every row."""
+        state, y = self.rule.step(work.state, work.gradient, work.tau, work.known, domain)
+        value, gradient = _evaluate(problem, work.tau, domain, y, work.known)
+        return replace(work, state=state, y=y, value=value, gradient=gradient)
+
+
+def _evaluate(
+    problem: Problem, tau: Tensor | None, domain: Domain, y: Tensor, known: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the whole objective, and the gradient that the rule wants."""
+    value, gradient = problem.value_and_gradient(y)
+    if tau is not None:
+        value = value + tau * domain.negative_entropy(y)
+    if known is not None:
+        gradient = torch.where(torch.isnan(known), gradient, 0.0)
+    return value, gradient
+
+
+def _gather(parts: list[_Work], trace: list[tuple[Tensor, Tensor]] | None) -> Solution:
+    """Put the rows back into the order in which they came."""
+    order = torch.cat([part.rows for part in parts]).argsort()
+    return Solution(
+        y=torch.cat([part.best_y for part in parts])[order],
+        energy=torch.cat([part.best_value for part in parts])[order],
+        steps=torch.cat([part.steps for part in parts])[order],
+        status=torch.cat([part.status for part in parts])[order],
+        trace=_stack(trace),
+    )
+
+
+def _stack(trace: list[tuple[Tensor, Tensor]] | None) -> Trace | None:
+    if trace is None:
+        return None
+    ys, energies = zip(*trace, strict=True)
+    return Trace(torch.stack(ys), torch.stack(energies))

@@ -1,0 +1,157 @@
+"""Rules: how one descent step goes from an iterate to the next.
+
+A rule is a pair of functions, ``init`` and ``step``. Its state is a tuple of
+tensors with rows first, the step count included, so that dropping finished rows
+is one index operation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from spen.domains import Domain
+from spen.errors import InputError, choose
+from spen.inputs import positive
+
+
+class State(NamedTuple):
+    """What a rule remembers: the current and the previous point, and the steps made."""
+
+    point: Tensor
+    previous: Tensor
+    steps: Tensor
+
+    def select(self, rows: Tensor) -> State:
+        """Return the state of some rows."""
+        return State(*(tensor[rows] for tensor in self))
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """Gradient steps with heavy-ball momentum and an optional decay.
+
+    With u the point in the rule's own space (dual or primal),
+
+        u ← u − η_t ∇E + momentum · (u − u_previous),   η_t = lr / (1 + decay · t)
+
+    Args:
+        lr: the step size; the paper's is 0.1.
+        momentum: the paper's is 0.95.
+        decay: 0 keeps the step constant.
+    """
+
+    lr: float = 0.1
+    momentum: float = 0.95
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive(self.lr, "lr")
+        positive(self.decay, "decay", zero=True)
+        if not 0 <= self.momentum < 1:
+            raise InputError(
+                f"momentum must be at least 0 and below 1; received {self.momentum!r}."
+            )
+
+    applies_entropy: ClassVar[bool] = False
+    """Whether ``step`` applies the entropy weight τ, and so wants a gradient without it."""
+
+    @abstractmethod
+    def init(self, y: Tensor, domain: Domain) -> State:
+        """Return the state that starts at y."""
+
+    @abstractmethod
+    def step(
+        self,
+        state: State,
+        gradient: Tensor,
+        tau: Tensor | None,
+        known: Tensor | None,
+        domain: Domain,
+    ) -> tuple[State, Tensor]:
+        """Return the next state and its y, in which the known labels are held."""
+
+    def _start(self, point: Tensor) -> State:
+        return State(point, point, point.new_zeros(point.shape[0], 1))
+
+    def _rate(self, state: State) -> Tensor | float:
+        return self.lr / (1 + self.decay * state.steps) if self.decay else self.lr
+
+    def _move(self, state: State, gradient: Tensor, rate: Tensor | float) -> Tensor:
+        moved = state.point - rate * gradient
+        if self.momentum:
+            moved = moved + self.momentum * (state.point - state.previous)
+        return moved
+
+
+@dataclass(frozen=True)
+class MirrorDescent(Rule):
+    """Entropic mirror descent: the step is made on the dual θ, and y = to_primal(θ).
+
+    An entropy term of weight τ is applied exactly, by dividing the moved dual by
+    1 + η_t τ, so that local energy with τ = 1 ends at σ(−local scores).
+    """
+
+    applies_entropy: ClassVar[bool] = True
+
+    def init(self, y: Tensor, domain: Domain) -> State:
+        return self._start(domain.clamp_dual(domain.to_dual(y)))
+
+    def step(
+        self,
+        state: State,
+        gradient: Tensor,
+        tau: Tensor | None,
+        known: Tensor | None,
+        domain: Domain,
+    ) -> tuple[State, Tensor]:
+        rate = self._rate(state)
+        dual = self._move(state, gradient, rate)
+        if tau is not None:
+            dual = dual / (1 + rate * tau[:, None])
+        dual = domain.clamp_dual(dual)
+        y = domain.to_primal(dual)
+        if known is not None:
+            y = domain.hold(y, known)
+        return State(dual, state.point, state.steps + 1), y
+
+
+@dataclass(frozen=True)
+class ProjectedGradient(Rule):
+    """Projected gradient descent: the step is made on y, and the result projected back."""
+
+    def init(self, y: Tensor, domain: Domain) -> State:
+        return self._start(domain.project(y))
+
+    def step(
+        self,
+        state: State,
+        gradient: Tensor,
+        tau: Tensor | None,
+        known: Tensor | None,
+        domain: Domain,
+    ) -> tuple[State, Tensor]:
+        moved = self._move(state, gradient, self._rate(state))
+        if known is not None:
+            # Far beyond the domain, so that the projection gives the others their share.
+            moved = torch.where(torch.isnan(known), moved, (2 * known - 1) * 1e3)
+        y = domain.project(moved)
+        if known is not None:
+            y = domain.hold(y, known)
+        return State(y, state.point, state.steps + 1), y
+
+
+RULES: dict[str, type[Rule]] = {"mirror": MirrorDescent, "projected": ProjectedGradient}
+
+
+def rule_named(name: str, **settings: float) -> Rule:
+    """Return a rule by name: mirror or projected.
+
+    >>> rule_named("mirror", lr=0.5)
+    MirrorDescent(lr=0.5, momentum=0.95, decay=0.0)
+    """
+    return choose(name, RULES, "rule")(**settings)

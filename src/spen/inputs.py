@@ -1,0 +1,120 @@
+"""Turns what people pass into tensors, or says what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spen.errors import InputError
+
+
+def as_tensor(value: Any, name: str, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    """Return ``value`` as a tensor of the given type, whatever array it was."""
+    if isinstance(value, Tensor):
+        return value.to(dtype=dtype, device=device)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"its entries are of type {array.dtype}")
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"{name} must be an array of numbers; {problem}.") from None
+    return torch.as_tensor(np.ascontiguousarray(array), dtype=dtype, device=device)
+
+
+def as_matrix(
+    value: Any,
+    name: str = "X",
+    *,
+    columns: int | None = None,
+    rows: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+) -> Tensor:
+    """Return a finite (rows, columns) matrix, or say where it is not one."""
+    matrix = as_tensor(value, name, dtype, device)
+    _check_shape(matrix, name, columns, rows)
+    bad = ~torch.isfinite(matrix)
+    if bad.any():
+        row, column = _first(bad)
+        raise InputError(
+            f"{name} must hold finite numbers; row {row}, column {column} holds "
+            f"{matrix[row, column].item()}. Drop or fill such entries first."
+        )
+    return matrix
+
+
+def as_targets(
+    value: Any,
+    name: str = "Y",
+    *,
+    columns: int | None = None,
+    rows: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return a 0/1 matrix and the mask of what was observed (None: everything).
+
+    A nan marks a missing label: its target is 0 and its mask False.
+    """
+    matrix = as_tensor(value, name, dtype, device)
+    if matrix.ndim == 1:
+        raise InputError(
+            f"{name} must have two dimensions, (rows, labels) of 0 and 1; "
+            f"received shape {tuple(matrix.shape)}. If these are class numbers, pass one-hot "
+            "rows and a Simplex domain."
+        )
+    _check_shape(matrix, name, columns, rows)
+    missing = torch.isnan(matrix)
+    bad = ~((matrix == 0) | (matrix == 1) | missing)
+    if bad.any():
+        row, column = _first(bad)
+        raise InputError(
+            f"{name} must hold only 0 and 1 (or nan for a missing label); row {row}, "
+            f"column {column} holds {matrix[row, column].item():g}."
+        )
+    if not missing.any():
+        return matrix, None
+    return torch.nan_to_num(matrix, nan=0.0), ~missing
+
+
+def as_known(
+    value: Any,
+    rows: int,
+    columns: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+) -> Tensor:
+    """Return a matrix of labels to hold fixed: 1, 0, or nan for unknown."""
+    targets, observed = as_targets(
+        value, "known", columns=columns, rows=rows, dtype=dtype, device=device
+    )
+    return targets if observed is None else torch.where(observed, targets, torch.nan)
+
+
+def positive(value: float, name: str, *, zero: bool = False) -> None:
+    """Raise unless ``value`` is a finite number above zero (or zero, if allowed)."""
+    number = isinstance(value, int | float) and np.isfinite(value)
+    if not number or value < 0 or (value == 0 and not zero):
+        bound = "zero or more" if zero else "above zero"
+        raise InputError(f"{name} must be a number {bound}; received {value!r}.")
+
+
+def _check_shape(matrix: Tensor, name: str, columns: int | None, rows: int | None) -> None:
+    if matrix.ndim != 2:
+        raise InputError(f"{name} must have two dimensions; received shape {tuple(matrix.shape)}.")
+    if matrix.shape[0] == 0:
+        raise InputError(f"{name} is empty: it has no rows. Pass at least one.")
+    if columns is not None and matrix.shape[1] != columns:
+        raise InputError(
+            f"{name} must have {columns} columns, as the model has; received {matrix.shape[1]}."
+        )
+    if rows is not None and matrix.shape[0] != rows:
+        raise InputError(f"{name} must have {rows} rows; received {matrix.shape[0]}.")
+
+
+def _first(mask: Tensor) -> tuple[int, int]:
+    row, column = mask.nonzero()[0].tolist()
+    return row, column

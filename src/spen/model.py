@@ -1,0 +1,175 @@
+"""A SPEN: a feature network, an energy and a domain."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from spen.context import Context
+from spen.domains import Domain
+from spen.energies.base import Energy, energy_terms
+from spen.energies.entropy import Entropy
+from spen.energies.local import LocalEnergy
+from spen.errors import InputError, choose
+from spen.features import Features
+from spen.inference.base import Inference, Solution, join_solutions
+from spen.inference.descent import Descent
+from spen.inputs import as_known, as_matrix, as_targets
+
+PARTS = ("features", "local", "global")
+"""What a training stage can name: the feature network, the local energy, all other energies."""
+
+
+class SPEN(nn.Module):
+    """A structured prediction energy network E(F(x), y) over a domain of outputs.
+
+    Args:
+        features: the feature network F.
+        energy: the energy, or a sum of energies.
+        domain: where the relaxed output lives.
+        seed: draws all initial parameters from this seed; None keeps those that the
+            parts came with.
+
+    >>> import spen
+    >>> energy = spen.LocalEnergy(8, 4) + spen.LabelEnergy(4, measurements=2)
+    >>> model = spen.SPEN(spen.MLP(3, 8), energy, spen.UnitBox(4), seed=0)
+    >>> model.solve([[0.0, 1.0, 2.0]]).y.shape
+    torch.Size([1, 4])
+    """
+
+    def __init__(
+        self, features: Features, energy: Energy, domain: Domain, seed: int | None = None
+    ) -> None:
+        super().__init__()
+        if energy.n_features not in (None, features.n_features):
+            raise InputError(
+                f"The energy looks at {energy.n_features} features, but the feature network "
+                f"gives {features.n_features}. Make them equal."
+            )
+        if energy.n_labels != domain.size:
+            raise InputError(
+                f"The energy scores {energy.n_labels} labels, but the domain {domain} has "
+                f"{domain.size}. Make them equal."
+            )
+        self.features = features
+        self.energy = energy
+        self.domain = domain
+        if seed is not None:
+            generator = torch.Generator().manual_seed(seed)
+            features.reset(generator)
+            energy.reset(generator)
+
+    @property
+    def reference(self) -> Tensor:
+        """A tensor of the type and on the device that the model computes with."""
+        return next(self.parameters(), torch.empty(0))
+
+    def part(self, name: str) -> list[nn.Parameter]:
+        """Return the parameters of "features", "local" or "global"."""
+        terms = energy_terms(self.energy)
+        modules: dict[str, list[nn.Module]] = {
+            "features": [self.features],
+            "local": [term for term in terms if isinstance(term, LocalEnergy)],
+            "global": [term for term in terms if not isinstance(term, LocalEnergy)],
+        }
+        chosen = choose(name, modules, "part")
+        return [parameter for module in chosen for parameter in module.parameters()]
+
+    def context(
+        self,
+        inputs: Any,
+        target: Any = None,
+        known: Any = None,
+        observed: Tensor | None = None,
+        weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Context:
+        """Check a batch and compute its features, once.
+
+        Args:
+            inputs: (n, n_inputs) numbers.
+            target: (n, L) of 0 and 1; nan marks a missing label.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
+            observed: (n, L) True where the target counts.
+            weight: (n,) the weight of each example.
+            generator: draws dropout masks; None means none are drawn.
+        """
+        like: dict[str, Any] = {"dtype": self.reference.dtype, "device": self.reference.device}
+        inputs = as_matrix(inputs, "X", columns=self.features.n_inputs, **like)
+        rows = inputs.shape[0]
+        if target is not None:
+            target, seen = as_targets(target, "Y", columns=self.domain.size, rows=rows, **like)
+            observed = seen if observed is None else observed
+        if known is not None:
+            known = as_known(known, rows, self.domain.size, **like)
+        return Context(self.features(inputs, generator), target, known, observed, weight)
+
+    def local_scores(self, context: Context) -> Tensor:
+        """Return the local energy's score of each label, (n, L): minus its logit."""
+        terms = [term for term in energy_terms(self.energy) if isinstance(term, LocalEnergy)]
+        if not terms:
+            raise InputError("This needs a LocalEnergy among the energies; the model has none.")
+        return torch.stack([term.scores(context) for term in terms]).sum(0)
+
+    def starting_point(self, context: Context, start: Literal["uniform", "local"]) -> Tensor:
+        """Return where inference begins: the domain's centre, or the local model's output."""
+        choose(start, {"uniform": 0, "local": 0}, "start")
+        if start == "uniform":
+            return self.domain.uniform(context.features)
+        return self.domain.to_primal(-self.local_scores(context)).detach()
+
+    def solve_context(
+        self,
+        context: Context,
+        inference: Inference,
+        start: Literal["uniform", "local"] = "uniform",
+        entropy: float = 0.0,
+    ) -> Solution:
+        """Minimise the energy of a bound batch; τ = ``entropy`` softens the answer."""
+        problem = self.energy.bind(context)
+        if entropy:
+            problem = problem + Entropy(self.domain, entropy).bind(context)
+        first = self.starting_point(context, start)
+        return inference.solve(problem, self.domain, first, context.known)
+
+    @torch.no_grad()
+    def solve(
+        self,
+        inputs: Any,
+        inference: Inference | None = None,
+        *,
+        known: Any = None,
+        start: Literal["uniform", "local"] = "uniform",
+        entropy: float = 0.0,
+        batch_size: int = 4096,
+    ) -> Solution:
+        """Predict: minimise the energy of each input.
+
+        Args:
+            inputs: (n, n_inputs) numbers.
+            inference: the solver; the paper's mirror descent by default.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
+            start: where inference begins.
+            entropy: τ; above zero the prediction is softer.
+            batch_size: how many inputs are solved at a time, to bound memory.
+        """
+        inference = inference or Descent()
+        context = self.context(inputs, known=known)
+        if context.n_rows <= batch_size:
+            return self.solve_context(context, inference, start, entropy)
+        rows = torch.arange(context.n_rows, device=context.features.device)
+        parts = [
+            self.solve_context(context.select(chunk), inference, start, entropy)
+            for chunk in rows.split(batch_size)
+        ]
+        return join_solutions(parts)
+
+    @torch.no_grad()
+    def energy_of(self, inputs: Any, y: Any) -> Tensor:
+        """Return the energy (n,) of any labelling, soft or hard."""
+        context = self.context(inputs)
+        like: dict[str, Any] = {"dtype": self.reference.dtype, "device": self.reference.device}
+        y = as_matrix(y, "y", columns=self.domain.size, rows=context.n_rows, **like)
+        return self.energy.bind(context).value(y)

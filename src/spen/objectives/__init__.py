@@ -1,0 +1,1 @@
+"""Objectives: per-example training losses."""

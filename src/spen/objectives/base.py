@@ -1,0 +1,41 @@
+"""What training minimises."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from spen.context import Context
+from spen.errors import InputError
+from spen.inference.base import Inference
+
+if TYPE_CHECKING:
+    from spen.model import SPEN
+
+
+class Objective(ABC):
+    """A training loss, one number per example. It says itself which inference it needs."""
+
+    @abstractmethod
+    def loss(
+        self,
+        model: SPEN,
+        inference: Inference,
+        context: Context,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Return the loss of each example, (n,), differentiable in the parameters."""
+
+    @abstractmethod
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
+        """Return the soft prediction (n, L) that this objective trains."""
+
+
+def target_of(context: Context) -> Tensor:
+    """Return the target of a context, or say that it is missing."""
+    if context.target is None:
+        raise InputError("An objective needs a target; the context has none.")
+    return context.target

@@ -1,0 +1,69 @@
+"""The structured hinge: a max-margin loss with real loss-augmented inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from spen.context import Context
+from spen.energies.augmentation import LossAugmentation
+from spen.energies.base import Problem
+from spen.inference.base import Inference
+from spen.objectives.base import Objective, target_of
+
+if TYPE_CHECKING:
+    from spen.model import SPEN
+
+
+@dataclass(frozen=True)
+class Hinge(Objective):
+    """[Δ(t, ȳ) − E(ȳ) + E(t)]₊ at ȳ = argmin E − Δ, the paper's equations 8 and 9.
+
+    ȳ is not rounded and held constant, so the gradient is that of E(t) − E(ȳ).
+
+    Args:
+        delta: Δ, by name: hamming, squared or log.
+        margin: how much each wrong label is worth.
+        start: where inference begins: "uniform", or the "local" model's output.
+    """
+
+    delta: str = "hamming"
+    margin: float = 1.0
+    start: Literal["uniform", "local"] = "uniform"
+
+    def loss(
+        self,
+        model: SPEN,
+        inference: Inference,
+        context: Context,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        problem = model.energy.bind(context, generator)
+        start = model.starting_point(context, self.start)
+        target = self._complete(model, inference, problem, context, start)
+        augmentation = LossAugmentation(model.domain, self.delta, self.margin)
+        augmented = problem + augmentation.bind(context)
+        solution = inference.solve(augmented, model.domain, start)
+        found = inference.relax(augmented).value(solution.y.detach())
+        return torch.relu(problem.value(target) - found)
+
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
+        return model.solve_context(context, inference, start=self.start).y
+
+    def _complete(
+        self,
+        model: SPEN,
+        inference: Inference,
+        problem: Problem,
+        context: Context,
+        start: Tensor,
+    ) -> Tensor:
+        """Fill in missing labels by inference with the observed ones held fixed."""
+        target = target_of(context)
+        if context.observed is None:
+            return target
+        known = torch.where(context.observed, target, torch.nan)
+        return inference.solve(problem, model.domain, start, known).y.detach()

@@ -1,0 +1,69 @@
+"""The unrolled likelihood: back-propagation through the steps of inference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from spen.context import Context, masked
+from spen.energies.base import Problem
+from spen.energies.entropy import Entropy
+from spen.errors import InputError
+from spen.inference.backward import Unrolled
+from spen.inference.base import Inference
+from spen.inference.descent import Descent
+from spen.objectives.base import Objective, target_of
+
+if TYPE_CHECKING:
+    from spen.model import SPEN
+
+
+@dataclass(frozen=True)
+class UnrolledLikelihood(Objective):
+    """The log loss of the iterate that a fixed number of steps reaches.
+
+    Smooth nonlinearities (SoftPlus) are wanted: the gradient passes through g''.
+
+    Args:
+        entropy: τ, the weight of the entropy in the energy that is minimised.
+        start: where inference begins: "uniform", or the "local" model's output.
+    """
+
+    entropy: float = 0.0
+    start: Literal["uniform", "local"] = "uniform"
+
+    def loss(
+        self,
+        model: SPEN,
+        inference: Inference,
+        context: Context,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        y = self._solve(model, inference, context, generator)
+        each = model.domain.log_loss(y, target_of(context))
+        return masked(each, context.observed).sum(1)
+
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
+        return self._solve(model, inference, context, None)
+
+    def _solve(
+        self,
+        model: SPEN,
+        inference: Inference,
+        context: Context,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        if not isinstance(inference, Descent):
+            raise InputError(
+                "The unrolled likelihood differentiates the steps of a Descent; "
+                f"received {type(inference).__name__}."
+            )
+        problem: Problem = model.energy.bind(context, generator)
+        if self.entropy:
+            problem = problem + Entropy(model.domain, self.entropy).bind(context)
+        start = model.starting_point(context, self.start)
+        unrolled = replace(inference, backward=Unrolled())
+        return unrolled.solve(problem, model.domain, start, context.known).y

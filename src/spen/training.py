@@ -1,0 +1,295 @@
+"""Training: one loop over stages, read from top to bottom.
+
+A stage says what is trained, with which objective and how long; the paper's recipe
+(local, then global with local clamped, then everything at a small rate) is a list of
+stages. Nothing here knows which objective it runs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from spen.checkpoint import Epoch, History, Run, describe, digest
+from spen.context import Context, take
+from spen.data.dataset import Split
+from spen.decoding import tune_threshold
+from spen.errors import InputError, choose
+from spen.inference.base import Inference
+from spen.inference.descent import Descent
+from spen.inputs import as_matrix, as_targets, as_tensor, positive
+from spen.model import PARTS, SPEN
+from spen.objectives.base import Objective
+
+OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training.
+
+    Args:
+        name: what to call it in progress bars and histories.
+        objective: the loss.
+        inference: the solver that the objective uses.
+        parts: what is trained: any of "features", "local", "global". The rest is clamped,
+            and clamped features draw no dropout.
+        epochs: passes over the training rows.
+        lr: the learning rate.
+        schedule: "constant", or "cosine" to let the rate fall to zero over the stage.
+        optimiser: "adam", "adamw" (decoupled weight decay) or "sgd".
+        momentum: for sgd.
+        weight_decay: l2 regularisation, of everything but biases.
+        batch_size: rows in a mini-batch.
+        clip: the largest norm of the gradient; None leaves it as it is.
+        patience: epochs without a better score on the held-out rows before the stage
+            ends; None runs all epochs.
+    """
+
+    name: str
+    objective: Objective
+    inference: Inference = field(default_factory=Descent)
+    parts: tuple[str, ...] = PARTS
+    epochs: int = 10
+    lr: float = 1e-3
+    schedule: Literal["constant", "cosine"] = "constant"
+    optimiser: str = "adam"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    batch_size: int = 100
+    clip: float | None = 1.0
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        positive(self.lr, "lr")
+        positive(self.weight_decay, "weight_decay", zero=True)
+        positive(self.epochs, "epochs")
+        positive(self.batch_size, "batch_size")
+        choose(self.schedule, {"constant": 0, "cosine": 0}, "schedule")
+        choose(self.optimiser, OPTIMISERS, "optimiser")
+        for part in self.parts:
+            choose(part, dict.fromkeys(PARTS), "part")
+
+
+Score = Callable[[Tensor, Tensor], float]
+Callback = Callable[[Epoch], None]
+
+
+def best_f1(truth: Tensor, soft: Tensor) -> float:
+    """Return the example-averaged F1 at its best threshold."""
+    return tune_threshold(truth, soft)[1]
+
+
+def train(
+    model: SPEN,
+    stages: Sequence[Stage],
+    train: Split | tuple[Any, Any],
+    valid: Split | tuple[Any, Any] | None = None,
+    *,
+    seed: int = 0,
+    score: Score = best_f1,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Path | str | None = None,
+    resume: bool = False,
+) -> History:
+    """Train a model in place, stage after stage.
+
+    With held-out rows each stage ends with the weights of its best epoch; without them,
+    with those of its last.
+
+    Args:
+        model: what to train.
+        stages: what to do, in order.
+        train: the training rows.
+        valid: held-out rows, for early stopping.
+        seed: decides the order of rows and all dropout masks.
+        score: ``score(truth, soft prediction)`` of the held-out rows; larger is better.
+        callbacks: called after each epoch, for progress.
+        checkpoint: a file that holds the whole state after each epoch.
+        resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
+            to a run that was never interrupted.
+    """
+    if not stages:
+        raise InputError("stages is empty: give at least one Stage.")
+    rows = _Rows.of(model, train, "train")
+    held_out = None if valid is None else _Rows.of(model, valid, "valid")
+    generator = torch.Generator(model.reference.device).manual_seed(seed)
+    run = Run(model, generator, _fingerprint(model, stages, rows, held_out, seed, score))
+    if checkpoint is not None:
+        run.attach(Path(checkpoint), resume)
+
+    for index in range(run.stage, len(stages)):
+        stage = stages[index]
+        with _only_training(model, stage):
+            run.enter(index, _optimiser(model, stage))
+            while run.epoch < stage.epochs and not run.out_of_patience(stage.patience):
+                began = time.perf_counter()
+                loss = _train_epoch(model, stage, rows, run)
+                value = None if held_out is None else _evaluate(model, stage, held_out, score)
+                run.finish_epoch(value)
+                epoch = Epoch(
+                    stage=stage.name,
+                    epoch=run.epoch,
+                    epochs=stage.epochs,
+                    loss=loss,
+                    score=value,
+                    best_epoch=run.best_epoch,
+                    seconds=time.perf_counter() - began,
+                )
+                run.history.epochs.append(epoch)
+                run.save()
+                for callback in callbacks:
+                    callback(epoch)
+            run.leave()
+    return run.history
+
+
+def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
+    """Make one pass over the rows; return the mean loss."""
+    n = rows.inputs.shape[0]
+    device = rows.inputs.device
+    order = torch.randperm(n, generator=run.generator, device=device)
+    batches = order.split(stage.batch_size)
+    masks = run.generator if "features" in stage.parts else None
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for index, batch in enumerate(batches):
+        rate = _rate(stage, run.epoch + index / len(batches))
+        for group in run.optimiser.param_groups:
+            group["lr"] = rate
+        context = rows.context(model, batch, masks)
+        losses = stage.objective.loss(model, stage.inference, context, run.generator)
+        if context.weight is not None:
+            losses = losses * context.weight
+        # The mean over examples, so that rates do not depend on the batch size.
+        loss = losses.mean()
+        run.optimiser.zero_grad()
+        if loss.requires_grad:
+            loss.backward()
+        if stage.clip is not None:
+            torch.nn.utils.clip_grad_norm_(_trained(model, stage), stage.clip)
+        run.optimiser.step()
+        total += losses.detach().sum()
+    mean = float(total) / n
+    if not math.isfinite(mean):
+        raise InputError(
+            f"Training diverged in stage {stage.name!r}, epoch {run.epoch + 1}: the loss is "
+            f"{mean}. Lower its lr ({stage.lr}), or set clip."
+        )
+    return mean
+
+
+@torch.no_grad()
+def _evaluate(model: SPEN, stage: Stage, rows: _Rows, score: Score) -> float:
+    context = rows.context(model, torch.arange(rows.inputs.shape[0]), None)
+    soft = stage.objective.predict(model, stage.inference, context)
+    return score(rows.target, soft)
+
+
+def _rate(stage: Stage, epochs_done: float) -> float:
+    if stage.schedule == "constant":
+        return stage.lr
+    return stage.lr * 0.5 * (1 + math.cos(math.pi * epochs_done / stage.epochs))
+
+
+def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
+    return [parameter for part in stage.parts for parameter in model.part(part)]
+
+
+@contextmanager
+def _only_training(model: SPEN, stage: Stage) -> Iterator[None]:
+    """Clamp what the stage does not train, and give it back as it was."""
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    trained = set(_trained(model, stage))
+    if not trained:
+        raise InputError(
+            f"Stage {stage.name!r} trains {stage.parts}, of which this model has no parameters."
+        )
+    try:
+        for parameter in before:
+            parameter.requires_grad_(parameter in trained)
+        yield
+    finally:
+        for parameter, flag in before.items():
+            parameter.requires_grad_(flag)
+            parameter.grad = None
+
+
+def _optimiser(model: SPEN, stage: Stage) -> torch.optim.Optimizer:
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    decayed = [p for p in _trained(model, stage) if "bias" not in names[p]]
+    others = [p for p in _trained(model, stage) if "bias" in names[p]]
+    groups = [
+        {"params": decayed, "weight_decay": stage.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    settings: dict[str, Any] = {"lr": stage.lr}
+    if stage.optimiser == "sgd":
+        settings["momentum"] = stage.momentum
+    return OPTIMISERS[stage.optimiser]([g for g in groups if g["params"]], **settings)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Training rows as tensors, checked once."""
+
+    inputs: Tensor
+    target: Tensor
+    observed: Tensor | None
+    weight: Tensor | None
+
+    @classmethod
+    def of(cls, model: SPEN, split: Split | tuple[Any, Any], name: str) -> _Rows:
+        split = split if isinstance(split, Split) else Split(*split)
+        like: dict[str, Any] = {"dtype": model.reference.dtype, "device": model.reference.device}
+        inputs = as_matrix(split.X, f"{name} X", columns=model.features.n_inputs, **like)
+        n = inputs.shape[0]
+        target, observed = as_targets(
+            split.Y, f"{name} Y", columns=model.domain.size, rows=n, **like
+        )
+        weight = None if split.weight is None else as_tensor(split.weight, "weight", **like)
+        if weight is not None and weight.shape != (n,):
+            raise InputError(f"weight must have shape ({n},); received {tuple(weight.shape)}.")
+        return cls(inputs, target, observed, weight)
+
+    def digest(self) -> str:
+        return digest((self.inputs, self.target, self.observed, self.weight))
+
+    def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:
+        return Context(
+            features=model.features(self.inputs[rows], masks),
+            target=self.target[rows],
+            observed=take(self.observed, rows),
+            weight=take(self.weight, rows),
+        )
+
+
+def _fingerprint(
+    model: SPEN,
+    stages: Sequence[Stage],
+    rows: _Rows,
+    held_out: _Rows | None,
+    seed: int,
+    score: Score,
+) -> dict[str, str]:
+    """Return what a checkpoint must agree with before a run goes on from it."""
+    return {
+        "model": repr(model),
+        "initial weights": digest(model.state_dict().values()),
+        "stages": describe(stages),
+        "training rows": rows.digest(),
+        "held-out rows": "none" if held_out is None else held_out.digest(),
+        "seed": str(seed),
+        "score": describe(score),
+    }
