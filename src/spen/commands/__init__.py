@@ -1,0 +1,1 @@
+"""What the command line calls: plain functions. Heavy imports happen inside them."""

@@ -1,0 +1,154 @@
+"""Objectives: by hand, with missing labels, and interchangeable."""
+
+import pytest
+import torch
+from problems import F, random_context, randomise
+
+import spen
+from spen.context import Context
+
+EXACT = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(300, 0.0, 1e-12))
+
+
+def hand_made() -> tuple[spen.SPEN, Context]:
+    """Two labels, one feature of 1: E(y) = 0.5 y₁ − 2 y₂ + relu(y₁ + y₂ − 1)."""
+    local = spen.LocalEnergy(1, 2)
+    label = spen.LabelEnergy(2, 1, "relu")
+    model = spen.SPEN(spen.Identity(1), local + label, spen.UnitBox(2)).double()
+    with torch.no_grad():
+        local.weight.copy_(torch.tensor([[0.5], [-2.0]]))
+        local.bias.zero_()
+        label.measurements.fill_(1.0)
+        label.bias.fill_(-1.0)
+        label.readout.fill_(1.0)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    return model, model.context(one, target=torch.tensor([[1.0, 0.0]]))
+
+
+def test_hinge_by_hand():
+    """Target (1, 0), Δ = (1 − y₁) + y₂.
+
+    E − Δ = 1.5 y₁ − 3 y₂ + relu(y₁ + y₂ − 1) − 1 is least at (0, 1): 0 − 3 + 0 − 1 = −4.
+    E(1, 0) = 0.5, so the hinge is 0.5 + 4 = 4.5, and its subgradient is
+    ∂E(1, 0) − ∂E(0, 1): local weight (1, −1), both relus at their kink.
+    """
+    model, context = hand_made()
+    loss = spen.Hinge().loss(model, EXACT, context)
+    assert loss.item() == pytest.approx(4.5, abs=1e-4)
+    loss.sum().backward()
+    local = model.energy.terms[0]
+    torch.testing.assert_close(
+        local.weight.grad, torch.tensor([[1.0], [-1.0]], dtype=torch.float64), atol=1e-4, rtol=0
+    )
+    torch.testing.assert_close(
+        local.bias.grad, torch.tensor([1.0, -1.0], dtype=torch.float64), atol=1e-4, rtol=0
+    )
+
+
+def test_margin_scales_the_loss():
+    """With margin 3: E − 3Δ is least at (0, 1): −2 − 6 = −8; the hinge is 8.5."""
+    model, context = hand_made()
+    loss = spen.Hinge(margin=3.0).loss(model, EXACT, context)
+    assert loss.item() == pytest.approx(8.5, abs=1e-4)
+
+
+def test_hinge_is_zero_when_the_margin_is_met():
+    model, context = hand_made()
+    good = Context(context.features, torch.tensor([[0.0, 1.0]], dtype=torch.float64))
+    # E(0,1) = −2; the runner-up with Δ: (0,0): 0 − 1; (1,1): −0.5 − 1. The margin is not met
+    # by (1, 1) − Δ = −1.5 > −2, so nothing is violated.
+    assert spen.Hinge().loss(model, EXACT, good).item() == 0.0
+
+
+@pytest.mark.parametrize("delta", ["hamming", "squared", "log"])
+def test_hinge_value_and_gradient_are_those_of_the_formula(delta):
+    domain = spen.UnitBox(4)
+    energy = randomise(spen.LocalEnergy(F, 4) + spen.LabelEnergy(4, 3, "softplus"), 1)
+    model = spen.SPEN(spen.Identity(F), energy, domain)
+    context, _ = random_context(domain, 6, 1)
+    assert context.target is not None
+    inference = spen.Descent(spen.MirrorDescent(0.2, 0.5), spen.Stopping(50))
+    loss = spen.Hinge(delta, margin=0.5).loss(model, inference, context)
+    ours = torch.autograd.grad(loss.sum(), list(energy.parameters()))
+
+    from spen.losses import loss_named
+
+    problem = energy.bind(context)
+    augmented = (energy + spen.LossAugmentation(domain, delta, 0.5)).bind(context)
+    y = inference.solve(augmented, domain).y
+    assert ((y > 1e-3) & (y < 1 - 1e-3)).any(), "the found output is not rounded"
+    distance = loss_named(delta).value(y, context.target, domain)
+    formula = torch.relu(0.5 * distance - problem.value(y) + problem.value(context.target))
+    torch.testing.assert_close(loss, formula)
+    theirs = torch.autograd.grad(formula.sum(), list(energy.parameters()))
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_missing_labels_do_not_count():
+    """Whatever stands where a label is missing, the loss is the same."""
+    domain = spen.UnitBox(4)
+    energy = randomise(spen.LocalEnergy(F, 4) + spen.LabelEnergy(4, 3, "softplus"), 1)
+    model = spen.SPEN(spen.Identity(F), energy, domain)
+    context, _ = random_context(domain, 6, 1)
+    assert context.target is not None
+    observed = torch.ones(6, 4, dtype=torch.bool)
+    observed[:, 1] = False
+    flipped = context.target.clone()
+    flipped[:, 1] = 1 - flipped[:, 1]
+    objectives = [spen.CrossEntropy(), spen.Hinge(), spen.UnrolledLikelihood(entropy=1.0)]
+    for objective in objectives:
+        first, second = (
+            objective.loss(
+                model, spen.Descent(), Context(context.features, target, observed=observed)
+            )
+            for target in (context.target, flipped)
+        )
+        torch.testing.assert_close(first, second)
+        whole = objective.loss(model, spen.Descent(), context)
+        assert not torch.allclose(first, whole)
+
+
+def test_cross_entropy_is_logistic_regression():
+    domain = spen.UnitBox(3)
+    energy = randomise(spen.LocalEnergy(F, 3), 0)
+    model = spen.SPEN(spen.Identity(F), energy, domain)
+    context, _ = random_context(domain, 5, 0)
+    logits = -(context.features @ energy.weight.T + energy.bias)
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits, context.target, reduction="none"
+    ).sum(1)
+    torch.testing.assert_close(spen.CrossEntropy().loss(model, spen.Descent(), context), expected)
+    soft = spen.CrossEntropy().predict(model, spen.Descent(), context)
+    torch.testing.assert_close(soft, torch.sigmoid(logits))
+
+
+def test_unrolled_likelihood_with_many_local_steps_is_cross_entropy():
+    domain = spen.UnitBox(3)
+    model = spen.SPEN(spen.Identity(F), randomise(spen.LocalEnergy(F, 3), 0), domain)
+    context, _ = random_context(domain, 5, 0)
+    inference = spen.Descent(spen.MirrorDescent(0.5, 0.0), spen.Stopping(200))
+    unrolled = spen.UnrolledLikelihood(entropy=1.0).loss(model, inference, context)
+    local = spen.CrossEntropy().loss(model, inference, context)
+    torch.testing.assert_close(unrolled, local)
+    for a, b in zip(
+        torch.autograd.grad(unrolled.sum(), list(model.parameters())),
+        torch.autograd.grad(local.sum(), list(model.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6)
+
+
+def test_what_an_objective_needs_is_said():
+    domain = spen.UnitBox(3)
+    model = spen.SPEN(spen.Identity(F), spen.LabelEnergy(3, 2), domain)
+    context = model.context(torch.zeros(2, F), target=torch.zeros(2, 3))
+    with pytest.raises(spen.InputError, match="LocalEnergy"):
+        spen.CrossEntropy().loss(model, spen.Descent(), context)
+    bare = model.context(torch.zeros(2, F))
+    with pytest.raises(spen.InputError, match="target"):
+        spen.Hinge().loss(model, spen.Descent(), bare)
+    with pytest.raises(spen.UnknownNameError, match="Did you mean 'hamming'"):
+        spen.Hinge("haming").loss(model, spen.Descent(), context)
+    with pytest.raises(spen.UnknownNameError, match="Did you mean 'local'"):
+        spen.Hinge(start="locale").loss(model, spen.Descent(), context)

@@ -1,0 +1,168 @@
+"""The model: sizes, seeds, bad input, and clamped prediction."""
+
+import numpy as np
+import pytest
+import torch
+
+import spen
+
+
+def model(seed: int | None = 0, n_inputs: int = 5) -> spen.SPEN:
+    energy = spen.LocalEnergy(4, 3) + spen.LabelEnergy(3, 2)
+    return spen.SPEN(spen.MLP(n_inputs, 6, 4, dropout=0.5), energy, spen.UnitBox(3), seed=seed)
+
+
+def test_the_seed_decides_all_weights():
+    torch.manual_seed(0)
+    first = model(seed=3).state_dict()
+    torch.manual_seed(1)
+    second = model(seed=3).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    other = model(seed=4).state_dict()
+    assert not torch.equal(first["features.weights.0"], other["features.weights.0"])
+
+
+def test_no_seed_keeps_the_weights_that_came_in():
+    energy = spen.LocalEnergy(2, 3)
+    with torch.no_grad():
+        energy.weight.fill_(7.0)
+    kept = spen.SPEN(spen.Identity(2), energy, spen.UnitBox(3))
+    assert (kept.energy.weight == 7).all()
+
+
+def test_sizes_must_fit():
+    with pytest.raises(spen.InputError, match=r"looks at 4 features.*gives 5"):
+        spen.SPEN(spen.Identity(5), spen.LocalEnergy(4, 3), spen.UnitBox(3))
+    with pytest.raises(spen.InputError, match=r"scores 3 labels.*has 4"):
+        spen.SPEN(spen.Identity(4), spen.LocalEnergy(4, 3), spen.UnitBox(4))
+
+
+X = np.zeros((4, 5))
+Y = np.zeros((4, 3))
+
+
+def with_entry(array, value):
+    array = array.copy()
+    array[2, 1] = value
+    return array
+
+
+BAD = [
+    ((with_entry(X, np.nan), Y), "X must hold finite numbers; row 2, column 1 holds nan"),
+    ((with_entry(X, np.inf), Y), "row 2, column 1 holds inf"),
+    ((X[:, :4], Y), "X must have 5 columns, as the model has; received 4"),
+    ((X[0], Y), "X must have two dimensions"),
+    ((X[:0], Y[:0]), "X is empty"),
+    (([["a"] * 5] * 4, Y), "X must be an array of numbers"),
+    (([[1.0], [1.0, 2.0]], Y), "X must be an array of numbers"),
+    ((X, with_entry(Y, 2)), "Y must hold only 0 and 1 .* row 2, column 1 holds 2"),
+    ((X, with_entry(Y, -1)), "row 2, column 1 holds -1"),
+    ((X, with_entry(Y, np.inf)), "row 2, column 1 holds inf"),
+    ((X, Y[:3]), "Y must have 4 rows; received 3"),
+    ((X, Y[:, :2]), "Y must have 3 columns"),
+    ((X, np.array([0, 1, 2, 1])), "class numbers"),
+]
+
+
+@pytest.mark.parametrize(("data", "words"), BAD)
+def test_bad_data_is_refused_in_words_and_changes_nothing(data, words):
+    one = model()
+    before = {name: tensor.clone() for name, tensor in one.state_dict().items()}
+    with pytest.raises(spen.InputError, match=words):
+        spen.train(one, [spen.Stage("local", spen.CrossEntropy())], data)
+    with pytest.raises(ValueError, match=words):
+        one.context(data[0], target=data[1])
+    assert all(torch.equal(before[name], t) for name, t in one.state_dict().items())
+
+
+def test_a_single_row_and_the_same_row_in_a_batch_agree():
+    one = model()
+    inputs = np.random.default_rng(0).standard_normal((50, 5))
+    whole = one.solve(inputs).y
+    for row in range(0, 50, 7):
+        torch.testing.assert_close(
+            one.solve(inputs[row : row + 1]).y[0], whole[row], atol=1e-5, rtol=0
+        )
+
+
+def test_dropout_is_only_drawn_with_a_generator():
+    one = model()
+    inputs = torch.randn(10, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(one.features(inputs), one.features(inputs))
+    dropped = [one.features(inputs, torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
+    assert torch.equal(dropped[0], dropped[1])
+    assert not torch.equal(dropped[0], dropped[2])
+    many = torch.ones(2000, 50)
+    kept = spen.features.drop(many, 0.3, torch.Generator().manual_seed(0))
+    assert kept.mean().item() == pytest.approx(1.0, abs=0.02)
+    assert (kept == 0).double().mean().item() == pytest.approx(0.3, abs=0.01)
+
+
+def test_known_labels_inform_the_others():
+    """Two labels that exclude each other: telling one decides the other."""
+    label = spen.LabelEnergy(2, 1, "relu")
+    one = spen.SPEN(spen.Identity(1), spen.LocalEnergy(1, 2) + label, spen.UnitBox(2))
+    local = one.energy.terms[0]
+    with torch.no_grad():
+        local.weight.zero_()
+        local.bias.copy_(torch.tensor([-1.0, -0.8]))
+        label.measurements.fill_(1.0)
+        label.bias.fill_(-1.0)
+        label.readout.fill_(3.0)
+    x = [[0.0]]
+    assert one.domain.round(one.solve(x).y).tolist() == [[1.0, 0.0]]
+    nan = float("nan")
+    assert one.solve(x, known=[[nan, 1]]).y.round().tolist() == [[0.0, 1.0]]
+    assert one.solve(x, known=[[0, nan]]).y.round().tolist() == [[0.0, 1.0]]
+    with pytest.raises(spen.InputError, match="known must hold only 0 and 1"):
+        one.solve(x, known=[[0.5, nan]])
+
+
+def test_energy_of_any_labelling():
+    one = model()
+    inputs = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    y = torch.rand(3, 3, generator=torch.Generator().manual_seed(1))
+    expected = one.energy(one.features(inputs), y)
+    torch.testing.assert_close(one.energy_of(inputs, y), expected.detach())
+    solution = one.solve(inputs)
+    torch.testing.assert_close(one.energy_of(inputs, solution.y), solution.energy)
+    with pytest.raises(spen.InputError, match="y must have 3 columns"):
+        one.energy_of(inputs, y[:, :2])
+
+
+def test_entropy_softens():
+    one = model()
+    inputs = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    hard, soft = one.solve(inputs).y, one.solve(inputs, entropy=2.0).y
+    assert (soft - 0.5).abs().mean() < 0.5 * (hard - 0.5).abs().mean()
+
+
+def test_starting_at_the_local_output():
+    """For a local energy with entropy 1 that start is the answer, so one step sees it."""
+    local = spen.SPEN(spen.Identity(5), spen.LocalEnergy(5, 3), spen.UnitBox(3), seed=0)
+    inputs = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    started = local.solve(inputs, entropy=1.0, start="local")
+    assert (started.steps == 1).all()
+    context = local.context(inputs)
+    torch.testing.assert_close(started.y, torch.sigmoid(-local.local_scores(context)).detach())
+    assert local.solve(inputs, entropy=1.0).steps.double().mean() > 5
+
+
+def test_float64_on_request():
+    one = model().double()
+    solution = one.solve(X)
+    assert solution.y.dtype == torch.float64
+
+
+def test_features_check_their_settings():
+    with pytest.raises(spen.InputError, match="width of each layer"):
+        spen.MLP(5)
+    with pytest.raises(spen.InputError, match="dropout"):
+        spen.MLP(5, 4, dropout=1.0)
+    assert spen.Linear(5, 2, 7).n_features == 7
+    assert (spen.MLP(5, 4)(torch.randn(3, 5)) >= 0).all()
+    deep = spen.Linear(2, 3, 1)
+    inputs = torch.randn(4, 2)
+    torch.testing.assert_close(
+        deep(inputs) - deep(torch.zeros(4, 2)), -(deep(-inputs) - deep(torch.zeros(4, 2)))
+    )

@@ -1,0 +1,256 @@
+"""Training: stages, early stopping, seeds, and a run that is killed."""
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from killed_run import build
+from safetensors.torch import load_file
+
+import spen
+from spen.checkpoint import Epoch, describe
+from spen.data.dataset import Split, hold_out
+
+SCRIPT = Path(__file__).parent / "killed_run.py"
+
+
+@pytest.fixture(scope="module")
+def rows() -> Split:
+    return spen.exclusive_blocks(200, 1).train
+
+
+def weights_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_run_killed_in_the_middle_resumes_to_the_same_bits(tmp_path):
+    """SIGKILL, more than once, at no chosen moment; every time the run goes on."""
+    whole = tmp_path / "whole.safetensors"
+    subprocess.run([sys.executable, SCRIPT, tmp_path / "whole.ckpt", whole], check=True)
+
+    checkpoint, result = tmp_path / "killed.ckpt", tmp_path / "killed.safetensors"
+    seen = []
+    for _ in range(2):
+        process = subprocess.Popen([sys.executable, SCRIPT, checkpoint, result, "0.2"])
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        deadline = time.monotonic() + 60
+        written = 0
+        while written < 3 and time.monotonic() < deadline:
+            time.sleep(0.01)
+            now = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+            if now != before:
+                before, written = now, written + 1
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        seen.append(written)
+    assert seen == [3, 3]
+    assert not result.exists(), "the run must not have ended before it was killed"
+    subprocess.run([sys.executable, SCRIPT, checkpoint, result], check=True)
+    assert equal(load_file(whole), load_file(result))
+    assert not list(tmp_path.glob(".*")), "no temporary files are left"
+
+
+def test_one_seed_gives_bit_equal_runs_and_leaves_the_global_state_alone(rows):
+    torch.manual_seed(123)
+    np.random.seed(123)  # noqa: NPY002
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
+    results = []
+    for seed in (1, 1, 2):
+        model, stages = build()
+        spen.train(model, stages, rows, seed=seed)
+        results.append(weights_of(model))
+        torch.rand(1)  # a user's own draws must not matter
+        torch.set_rng_state(torch_state)
+    assert equal(results[0], results[1])
+    assert not equal(results[0], results[2])
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    after = np.random.get_state()  # noqa: NPY002
+    assert all(np.array_equal(a, b) for a, b in zip(numpy_state, after, strict=True))
+
+
+def test_a_stage_changes_only_what_it_names(rows):
+    model, stages = build()
+    before = weights_of(model)
+    spen.train(model, [stages[0]], rows)
+    after_local = weights_of(model)
+    changed = {name for name in before if not torch.equal(before[name], after_local[name])}
+    assert changed == {n for n in before if n.startswith(("features.", "energy.terms.0."))}
+    spen.train(model, [stages[1]], rows)
+    after_global = weights_of(model)
+    changed = {name for name in before if not torch.equal(after_local[name], after_global[name])}
+    assert changed == {n for n in before if n.startswith("energy.terms.1.") and "layers" not in n}
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd"])
+def test_the_loss_falls_for_every_objective(rows, optimiser):
+    lr = 0.1 if optimiser == "sgd" else 1e-2
+    inference = spen.Descent(spen.MirrorDescent(0.3, 0.5), spen.Stopping(8))
+    for objective in (
+        spen.CrossEntropy(),
+        spen.Hinge(),
+        spen.Hinge("squared", start="local"),
+        spen.UnrolledLikelihood(entropy=1.0),
+    ):
+        energy = spen.LocalEnergy(64, 16) + spen.LabelEnergy(16, 4, "softplus")
+        model = spen.SPEN(spen.Identity(64), energy, spen.UnitBox(16), seed=0)
+        stage = spen.Stage("all", objective, inference, epochs=8, lr=lr, optimiser=optimiser)
+        losses = [epoch.loss for epoch in spen.train(model, [stage], rows).epochs]
+        assert losses[-1] < 0.9 * losses[0]
+
+
+def test_the_best_epoch_is_kept_and_patience_ends_a_stage(rows):
+    kept, held = hold_out(rows, 0.2, 0)
+    scores = iter([0.1, 0.5, 0.3, 0.4, 0.2, 0.9])
+    model, stages = build()
+    snapshots = []
+    stage = replace(stages[0], epochs=6, patience=3)
+    history = spen.train(
+        model,
+        [stage],
+        kept,
+        held,
+        score=lambda truth, soft: next(scores),
+        callbacks=[lambda epoch: snapshots.append(weights_of(model))],
+    )
+    assert [epoch.score for epoch in history.epochs] == [0.1, 0.5, 0.3, 0.4, 0.2]
+    assert history.best_epoch("local") == 2
+    assert equal(weights_of(model), snapshots[1])
+
+
+def test_callbacks_see_every_epoch(rows):
+    seen: list[Epoch] = []
+    model, stages = build()
+    history = spen.train(model, stages[:2], rows, callbacks=[seen.append])
+    assert seen == history.epochs
+    assert [(epoch.stage, epoch.epoch) for epoch in seen] == [
+        (name, k) for name in ("local", "global") for k in range(1, 5)
+    ]
+
+
+def test_weights_of_rows_count(rows):
+    """A row of weight zero might as well not be there."""
+    poisoned = rows.Y.copy()
+    poisoned[100:] = 1 - poisoned[100:]
+    weight = np.r_[np.ones(100), np.zeros(100)]
+    losses = []
+    for targets in (rows.Y, poisoned):
+        model, stages = build()
+        stage = replace(stages[0], epochs=1)
+        history = spen.train(model, [stage], Split(rows.X, targets, weight))
+        losses.append(history.epochs[0].loss)
+    assert losses[0] == losses[1]
+
+
+def test_missing_labels_train(rows):
+    hidden = rows.Y.copy()
+    hidden[::2, 3] = np.nan
+    for objective in (spen.CrossEntropy(), spen.Hinge()):
+        model, stages = build()
+        stage = replace(stages[2], objective=objective, epochs=2)
+        history = spen.train(model, [stage], (rows.X, hidden))
+        assert np.isfinite(history.epochs[-1].loss)
+
+
+def test_checkpoints_of_other_runs_and_broken_ones_are_refused(rows, tmp_path):
+    path = tmp_path / "run.ckpt"
+    model, stages = build()
+    short = [replace(stages[0], epochs=2)]
+    spen.train(model, short, rows, checkpoint=path)
+    content = path.read_bytes()
+
+    with pytest.raises(spen.CheckpointError, match="Pass resume=True"):
+        spen.train(build()[0], short, rows, checkpoint=path)
+    cases = {
+        "stages": {"stages": [replace(stages[0], epochs=3)]},
+        "seed": {"seed": 7},
+        "training rows": {"train": (rows.X + 1, rows.Y)},
+        "held-out rows": {"valid": rows},
+    }
+    for words, change in cases.items():
+        fresh = build()[0]
+        before = weights_of(fresh)
+        call = {"stages": short, "train": rows, "checkpoint": path, "resume": True} | change
+        with pytest.raises(spen.CheckpointError, match=f"differs in {words}"):
+            spen.train(fresh, **call)
+        assert equal(weights_of(fresh), before), "nothing was half-loaded"
+    other = spen.SPEN(spen.Identity(64), spen.LocalEnergy(64, 16), spen.UnitBox(16), seed=0)
+    with pytest.raises(spen.CheckpointError, match="differs in initial weights, model"):
+        spen.train(other, short, rows, checkpoint=path, resume=True)
+
+    for cut in (0, 5, 200, len(content) - 10):
+        path.write_bytes(content[:cut])
+        fresh = build()[0]
+        before = weights_of(fresh)
+        with pytest.raises(spen.CheckpointError, match="cut short") as caught:
+            spen.train(fresh, short, rows, checkpoint=path, resume=True)
+        assert isinstance(caught.value, ValueError)
+        assert equal(weights_of(fresh), before)
+        assert path.read_bytes() == content[:cut], "the file is left as it was"
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(spen.CheckpointError, match="not one that spen wrote"):
+        spen.train(build()[0], short, rows, checkpoint=path, resume=True)
+
+
+def test_a_finished_run_resumes_to_its_end_without_training(rows, tmp_path):
+    path = tmp_path / "run.ckpt"
+    model, stages = build()
+    history = spen.train(model, stages, rows, checkpoint=path)
+    again, _ = build()
+    epochs = []
+    resumed = spen.train(
+        again, stages, rows, checkpoint=path, resume=True, callbacks=[epochs.append]
+    )
+    assert not epochs
+    assert resumed.epochs == history.epochs
+    assert equal(weights_of(model), weights_of(again))
+
+
+def test_divergence_is_an_error_that_names_the_stage(rows):
+    model, stages = build()
+    wild = replace(stages[0], lr=1e30, optimiser="sgd", clip=None)
+    with pytest.raises(spen.InputError, match=r"diverged in stage 'local'.*Lower its lr"):
+        spen.train(model, [wild], rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"lr": 0.0}, "lr"),
+        ({"epochs": 0}, "epochs"),
+        ({"batch_size": -1}, "batch_size"),
+        ({"optimiser": "adm"}, "Did you mean 'adam'"),
+        ({"schedule": "cosin"}, "Did you mean 'cosine'"),
+        ({"parts": ("gobal",)}, "Did you mean 'global'"),
+    ],
+)
+def test_bad_stages(change, words):
+    with pytest.raises(spen.InputError, match=words):
+        spen.Stage("x", spen.CrossEntropy(), **change)
+
+
+def test_a_stage_without_anything_to_train_is_refused(rows):
+    model = spen.SPEN(spen.Identity(64), spen.LocalEnergy(64, 16), spen.UnitBox(16), seed=0)
+    stage = spen.Stage("global", spen.CrossEntropy(), parts=("global",))
+    with pytest.raises(spen.InputError, match="no parameters"):
+        spen.train(model, [stage], rows)
+    with pytest.raises(spen.InputError, match="stages is empty"):
+        spen.train(model, [], rows)
+
+
+def test_descriptions_tell_settings_apart():
+    assert describe(spen.Hinge()) == describe(spen.Hinge())
+    assert describe(spen.Hinge()) != describe(spen.Hinge(margin=2.0))
+    assert describe(spen.Descent()) != describe(spen.Descent(spen.ProjectedGradient()))
