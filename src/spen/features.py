@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.errors import InputError
-from spen.initialisation import fill_uniform
+from spen.initialisation import fill_fan_in
 
 
 class Features(nn.Module):
@@ -79,8 +79,8 @@ class _Stack(Features):
 
     def reset(self, generator: torch.Generator) -> None:
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            fill_uniform(weight, weight.shape[1], generator)
-            fill_uniform(bias, weight.shape[1], generator)
+            fill_fan_in(weight, generator)
+            torch.nn.init.zeros_(bias)
 
     def extra_repr(self) -> str:
         return f"{', '.join(map(str, self.widths))}, dropout={self.dropout}"

@@ -1,4 +1,7 @@
-"""Initial weights, drawn from a generator that is handed in: the global one stays untouched."""
+"""Initial weights, drawn from a generator that is handed in: the global one stays untouched.
+
+They are drawn on the CPU in float32, so that one seed gives one model on every device.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,18 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def fill_uniform(weight: Tensor, fan_in: int, generator: torch.Generator) -> None:
-    """Fill with U(−s, s), s = 1/√fan_in, wherever the weight lives.
-
-    Drawn on the CPU in float32, so that one seed gives one model on every device.
-    """
-    scale = max(fan_in, 1) ** -0.5
-    drawn = torch.rand(weight.shape, generator=generator) * (2 * scale) - scale
-    weight.copy_(drawn)
+def fill_uniform(weight: Tensor, low: float, high: float, generator: torch.Generator) -> None:
+    """Fill with U(low, high)."""
+    weight.copy_(low + (high - low) * torch.rand(weight.shape, generator=generator))
 
 
 @torch.no_grad()
 def fill_normal(weight: Tensor, scale: float, generator: torch.Generator) -> None:
-    """Fill with N(0, scale²), wherever the weight lives."""
-    weight.copy_(torch.randn(weight.shape, generator=generator) * scale)
+    """Fill with N(0, scale²)."""
+    weight.copy_(scale * torch.randn(weight.shape, generator=generator))
+
+
+def fill_fan_in(weight: Tensor, generator: torch.Generator) -> None:
+    """Fill a layer (outputs, inputs) with U(−s, s), s = 1/√inputs."""
+    scale = weight.shape[1] ** -0.5
+    fill_uniform(weight, -scale, scale, generator)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
 from spen.checkpoint import Epoch
 
@@ -16,13 +16,12 @@ def say(text: str = "") -> None:
 
 
 @contextmanager
-def epoch_bar(
-    title: str, total: int, stream: TextIO | None = None
-) -> Iterator[Callable[[Epoch], None]]:
+def epoch_bar(title: str, total: int) -> Iterator[Callable[[Epoch], None]]:
     """Show how far a fit of ``total`` epochs is; yields the callback for ``train``."""
-    stream = stream or sys.stderr
-    if not stream.isatty() or not _has_rich():
+    if not sys.stderr.isatty() or not _has_rich():
+        began = time.perf_counter()
         yield lambda epoch: None
+        print(f"{title}: {time.perf_counter() - began:.1f} s", file=sys.stderr)  # noqa: T201
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -33,7 +32,7 @@ def epoch_bar(
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(file=stream)) as bars:
+    with Progress(*columns, console=Console(stderr=True)) as bars:
         task = bars.add_task(f"{title:<28}", total=total, note="")
 
         def advance(epoch: Epoch) -> None:

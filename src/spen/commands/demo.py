@@ -25,16 +25,14 @@ def demo(*, out: Path = Path("spen-demo")) -> None:
 
     from spen.errors import require
     from spen.reproduce.records import Records
-    from spen.reproduce.settings import read_methods
     from spen.reproduce.structure import block_score, block_span_score
     from spen.reproduce.table3 import collect, render
 
     require("matplotlib", "report")
     from spen.report.plots import draw_measurements
 
-    methods = {name: read_methods("table3")[name] for name in METHODS}
-    records = collect(methods, (1500,), (0,), Records(out))
-    say(render(methods, (1500,), records))
+    records = collect(METHODS, (1500,), (0,), Records(out))
+    say(render(METHODS, (1500,), records))
     say("\nF1 in percent on 10,000 new rows, averaged over examples. One seed; the whole table:")
     say("  spen reproduce table3")
 

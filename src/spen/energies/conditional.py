@@ -10,7 +10,7 @@ from spen.context import Context
 from spen.energies.base import Energy
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
-from spen.initialisation import fill_normal, fill_uniform
+from spen.initialisation import fill_fan_in, fill_normal
 
 
 class ConditionalEnergy(Energy):
@@ -44,10 +44,10 @@ class ConditionalEnergy(Energy):
         return Form(constant=bias.new_zeros(context.n_rows), blocks=(block,))
 
     def reset(self, generator: torch.Generator) -> None:
-        fill_normal(self.measurements, self.n_labels**-0.5, generator)
-        fill_uniform(self.feature_weight, self.feature_weight.shape[1], generator)
-        fill_uniform(self.bias, 1, generator)
-        fill_uniform(self.readout, self.readout.shape[0], generator)
+        fill_normal(self.measurements, 1.2 * self.n_labels**-0.5, generator)
+        fill_fan_in(self.feature_weight, generator)
+        nn.init.zeros_(self.bias)
+        nn.init.constant_(self.readout, self.readout.shape[0] ** -0.5)
 
     def extra_repr(self) -> str:
         return (

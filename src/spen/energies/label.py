@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,8 @@ from spen.energies.base import Energy, Problem
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import Nonlinearity
 from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
-from spen.initialisation import fill_normal, fill_uniform
+from spen.errors import choose
+from spen.initialisation import fill_fan_in, fill_normal, fill_uniform
 
 
 class LabelEnergy(Energy):
@@ -28,6 +30,9 @@ class LabelEnergy(Energy):
         measurements: the number of rows of C₁.
         nonlinearity: g: relu, hardtanh, softplus or sigmoid.
         hidden: the widths of further layers; () is the paper's two-layer energy.
+        initial: how C₁ starts. "signed": weights of both signs. "counting": weights above
+            zero, so that each measurement starts as a weighted count of labels, which
+            suits labels that exclude each other.
     """
 
     def __init__(
@@ -36,12 +41,15 @@ class LabelEnergy(Energy):
         measurements: int,
         nonlinearity: str = "hardtanh",
         hidden: Sequence[int] = (),
+        initial: Literal["signed", "counting"] = "signed",
     ) -> None:
         super().__init__()
         self.n_labels = n_labels
         self.n_measurements = measurements
         self.nonlinearity = named_nonlinearity(nonlinearity)
         self.hidden = tuple(hidden)
+        self.initial = initial
+        choose(initial, {"signed": 0, "counting": 0}, "initial")
         self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
         self.bias = nn.Parameter(torch.empty(measurements))
         widths = (measurements, *self.hidden)
@@ -61,17 +69,23 @@ class LabelEnergy(Energy):
         return DeepProblem(tuple(layers), self.readout, self.nonlinearity, zeros)
 
     def reset(self, generator: torch.Generator) -> None:
-        fill_normal(self.measurements, self.n_labels**-0.5, generator)
-        fill_uniform(self.bias, 1, generator)
+        # Scaled so that at y = ½ a measurement is near the steep part of g.
+        if self.initial == "signed":
+            fill_normal(self.measurements, 1.2 * self.n_labels**-0.5, generator)
+            nn.init.zeros_(self.bias)
+        else:
+            fill_uniform(self.measurements, 0.0, 5 / self.n_labels, generator)
+            nn.init.constant_(self.bias, -0.5)
         for layer, bias in zip(self.layers, self.layer_biases, strict=True):
-            fill_uniform(layer, layer.shape[1], generator)
+            fill_fan_in(layer, generator)
             nn.init.zeros_(bias)
-        fill_uniform(self.readout, self.readout.shape[0], generator)
+        nn.init.constant_(self.readout, self.readout.shape[0] ** -0.5)
 
     def extra_repr(self) -> str:
         return (
             f"n_labels={self.n_labels}, measurements={self.n_measurements}, "
-            f"nonlinearity={self.nonlinearity.name!r}, hidden={self.hidden}"
+            f"nonlinearity={self.nonlinearity.name!r}, hidden={self.hidden}, "
+            f"initial={self.initial!r}"
         )
 
 

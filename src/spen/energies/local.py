@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from spen.context import Context
 from spen.energies.base import Energy
 from spen.energies.form import Form
-from spen.initialisation import fill_uniform
+from spen.initialisation import fill_fan_in
 
 
 class LocalEnergy(Energy):
@@ -38,7 +38,7 @@ class LocalEnergy(Energy):
         return Form(linear=self.scores(context))
 
     def reset(self, generator: torch.Generator) -> None:
-        fill_uniform(self.weight, self.weight.shape[1], generator)
+        fill_fan_in(self.weight, generator)
         nn.init.zeros_(self.bias)
 
     def extra_repr(self) -> str:

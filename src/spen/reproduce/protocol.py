@@ -1,16 +1,16 @@
 """The protocol of every experiment: tune on held-out rows, freeze, refit on all rows.
 
-A fifth of the training rows is held out. On it are chosen the number of epochs of each
-stage, the initialisation where there are restarts, and the threshold. Then the model is
-trained afresh on all training rows with those choices. Test rows are read once, at the
-end, by ``evaluate``.
+A fifth of the training rows is held out, and a model trained on the others chooses the
+threshold there. Then the model is trained afresh on all training rows. Everything else is
+in the settings file, which was chosen on held-out rows of other seeds. Test rows are read
+once, at the end, by ``evaluate``.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -37,40 +37,24 @@ class Fitted:
     model: SPEN
     method: Method
     threshold: float | None
-    epochs: tuple[int, ...]
     held_out_f1: float
     seconds: float
 
 
 def fit(method: Method, rows: Split, seed: int, progress: Progress | None = None) -> Fitted:
-    """Tune on a held-out fifth of the rows, then refit on all of them."""
+    """Tune the threshold on a held-out fifth of the rows, then refit on all of them."""
     began = time.perf_counter()
     callbacks = () if progress is None else (progress,)
+
+    def trained_on(some: Split) -> SPEN:
+        model = method.build(rows.X.shape[1], rows.Y.shape[1], seed)
+        train(model, method.stages, some, seed=seed, callbacks=callbacks)
+        return model
+
     kept, held = hold_out(rows, HELD_OUT, seed)
-    n_inputs, n_labels = rows.X.shape[1], rows.Y.shape[1]
-
-    tuned = []
-    for restart in range(method.restarts):
-        start = _start_seed(seed, restart)
-        model = method.build(n_inputs, n_labels, start)
-        history = train(model, method.stages, kept, held, seed=seed, callbacks=callbacks)
-        threshold, score = _decode(method, model, held)
-        epochs = tuple(history.best_epoch(stage.name) for stage in method.stages)
-        tuned.append((score, start, threshold, epochs))
-    score, start, threshold, epochs = max(tuned, key=lambda one: one[0])
-
-    model = method.build(n_inputs, n_labels, start)
-    stages = [
-        replace(stage, epochs=count, patience=None)
-        for stage, count in zip(method.stages, epochs, strict=True)
-    ]
-    train(model, stages, rows, seed=seed, callbacks=callbacks)
-    seconds = time.perf_counter() - began
-    return Fitted(model, method, threshold, epochs, score, seconds)
-
-
-def _start_seed(seed: int, restart: int) -> int:
-    return seed + 1000 * restart
+    threshold, score = _decode(method, trained_on(kept), held)
+    model = trained_on(rows)
+    return Fitted(model, method, threshold, score, time.perf_counter() - began)
 
 
 @torch.no_grad()
@@ -136,7 +120,6 @@ def run(
         "seconds": round(fitted.seconds, 2),
         "chosen": {
             "threshold": fitted.threshold,
-            "epochs": fitted.epochs,
             "held_out_f1": round(100 * fitted.held_out_f1, 4),
         },
         "measurements": matrix[0] if matrix else None,

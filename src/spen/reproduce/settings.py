@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from spen.domains import Domain, Simplex, UnitBox
 from spen.energies.label import LabelEnergy
@@ -45,9 +45,9 @@ class Method:
         block_size: 0 for label sets; k for one label out of each k consecutive ones.
         measurements: the rows of the measurement matrix; 0 leaves the label energy out.
         nonlinearity: of the label energy.
+        initial: how its measurements start.
         inference: the solver, in training and in prediction.
         stages: the training.
-        restarts: how many initialisations are trained; the held-out score picks one.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Method:
     block_size: int = 0
     measurements: int = 0
     nonlinearity: str = "hardtanh"
-    restarts: int = 1
+    initial: Literal["signed", "counting"] = "signed"
 
     def build(self, n_inputs: int, n_labels: int, seed: int) -> SPEN:
         """Return a new model of the right sizes."""
@@ -66,7 +66,10 @@ class Method:
         features = MLP(*widths, dropout=self.dropout) if self.hidden else Identity(n_inputs)
         energy = LocalEnergy(features.n_features, n_labels)
         if self.measurements:
-            energy = energy + LabelEnergy(n_labels, self.measurements, self.nonlinearity)
+            label = LabelEnergy(
+                n_labels, self.measurements, self.nonlinearity, initial=self.initial
+            )
+            energy = energy + label
         domain: Domain = UnitBox(n_labels)
         if self.block_size:
             domain = Simplex(self.block_size, positions=n_labels // self.block_size)
@@ -81,17 +84,34 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path.name} is not valid TOML: {problem}.") from None
 
 
-def read_methods(name: str) -> dict[str, Method]:
-    """Read the methods of a table from ``settings/NAME.toml``."""
+def read_methods(name: str, column: int = 0) -> dict[str, Method]:
+    """Read the methods of a table from ``settings/NAME.toml``.
+
+    Args:
+        name: of the file.
+        column: which of the table's columns is wanted. A number of a stage that is given
+            as a list has one value per column.
+    """
     tables = read_toml(Path(__file__).parent / "settings" / f"{name}.toml")
-    return {key: method(table, f"{name}.toml, [{key}]") for key, table in tables.items()}
+    return {key: method(table, f"{name}.toml, [{key}]", column) for key, table in tables.items()}
 
 
-def method(table: dict[str, Any], where: str) -> Method:
+def method(table: dict[str, Any], where: str, column: int = 0) -> Method:
     """Make a method of one table of a settings file."""
     inference = _inference(table.get("inference", {}), f"{where} inference")
-    stages = [_stage(stage, inference, f"{where} stages") for stage in table.get("stages", [])]
+    stages = [
+        _stage(_of_column(stage, column), inference, f"{where} stages")
+        for stage in table.get("stages", [])
+    ]
     return build(Method, table | {"inference": inference, "stages": stages}, where)
+
+
+def _of_column(stage: dict[str, Any], column: int) -> dict[str, Any]:
+    per_column = {"epochs", "lr", "weight_decay"}
+    return {
+        key: value[column] if key in per_column and isinstance(value, list) else value
+        for key, value in stage.items()
+    }
 
 
 def _stage(table: dict[str, Any], inference: Descent, where: str) -> Stage:

@@ -12,8 +12,7 @@ from spen.progress import epoch_bar, say, text_table
 from spen.reproduce.plain import run_plain
 from spen.reproduce.protocol import run
 from spen.reproduce.records import Record, Records
-from spen.reproduce.settings import read_methods
-from spen.reproduce.table3 import N_TEST, mean_and_deviation
+from spen.reproduce.table3 import N_TEST, mean_and_deviation, methods_for
 
 CASES = (("relu", 15000), ("hardtanh", 15000), ("hardtanh", 1500))
 """Nonlinearity and training rows: the paper's two figures, and the one on 10 % of the data."""
@@ -30,7 +29,7 @@ def structure(seeds: int = 3, out: Path = Path("runs/structure")) -> None:
     from spen.report.plots import draw_measurements
 
     records = Records(out)
-    methods = read_methods("structure")
+    methods = methods_for(CASES[0][1], "structure")
     panels, rows = [], []
     for name, size in CASES:
         title = f"{methods[name].title}, {size:,} rows"
@@ -60,10 +59,10 @@ SCORES_IN_WORDS = (
 
 
 def _run(name: str, size: int, seed: int, records: Records) -> Record:
-    method = read_methods("structure")[name]
+    method = methods_for(size, "structure")[name]
     data = exclusive_blocks(size, N_TEST, seed=seed)
     epochs = sum(stage.epochs for stage in method.stages)
-    with epoch_bar(f"{name}, {size:,} rows, seed {seed}", epochs * (method.restarts + 1)) as bar:
+    with epoch_bar(f"{name}, {size:,} rows, seed {seed}", 2 * epochs) as bar:
         return run("structure", name, method, data, seed, records, bar)
 
 
