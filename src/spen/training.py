@@ -69,7 +69,7 @@ class Stage:
     momentum: float = 0.9
     weight_decay: float = 0.0
     batch_size: int = 100
-    clip: float | None = 1.0
+    clip: float | None = None
     patience: int | None = None
 
     def __post_init__(self) -> None:

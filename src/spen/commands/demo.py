@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 METHODS = ("linear", "mlp", "spen")
+ROWS = 1500
 
 
 def demo(*, out: Path = Path("spen-demo")) -> None:
@@ -19,7 +20,7 @@ def demo(*, out: Path = Path("spen-demo")) -> None:
     from spen.progress import say
 
     say("16 labels in 4 blocks; in each block exactly one label is on. No model is told that.")
-    say("Training each model twice: on 4/5 of 1,500 rows to tune it, then on all of them.\n")
+    say(f"Training each model twice: on 4/5 of {ROWS:,} rows to tune it, then on all of them.\n")
 
     import numpy as np
 
@@ -31,8 +32,8 @@ def demo(*, out: Path = Path("spen-demo")) -> None:
     require("matplotlib", "report")
     from spen.report.plots import draw_measurements
 
-    records = collect(METHODS, (1500,), (0,), Records(out))
-    say(render(METHODS, (1500,), records))
+    records = collect(METHODS, (ROWS,), (0,), Records(out))
+    say(render(METHODS, (ROWS,), records))
     say("\nF1 in percent on 10,000 new rows, averaged over examples. One seed; the whole table:")
     say("  spen reproduce table3")
 

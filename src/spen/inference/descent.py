@@ -39,7 +39,7 @@ class Stopping:
 
     max_steps: int = 100
     objective_rtol: float = 1e-5
-    iterate_atol: float = 1e-3
+    iterate_atol: float = 1e-4
     scope: Literal["example", "batch"] = "example"
     fraction: float = 1.0
 
@@ -139,19 +139,19 @@ class Descent(Inference):
         for step in range(1, stopping.max_steps + 1):
             last_y, last_value = work.y, work.value
             work = self._advance(work, problem, domain)
-            active = work.status == Status.RUNNING
-            finite = torch.isfinite(work.value) & torch.isfinite(work.gradient).all(1)
-            met = stopping.met(work.y, last_y, work.value, last_value)
-            status = torch.where(met, Status.CONVERGED, work.status)
-            status = torch.where(finite, status, Status.DIVERGED)
-            moving = active if freezes else active | (work.status == Status.CONVERGED)
+            running = work.status == Status.RUNNING
+            moving = running if freezes else work.status != Status.DIVERGED
+            # A gradient that is not finite makes the next value so.
+            finite = torch.isfinite(work.value)
+            ended = stopping.met(work.y, last_y, work.value, last_value) | ~finite
+            ending = torch.where(finite, Status.CONVERGED, Status.DIVERGED)
             better = moving & finite & (work.value < work.best_value)
             work = replace(
                 work,
                 best_y=torch.where(better[:, None], work.y, work.best_y),
                 best_value=torch.where(better, work.value, work.best_value),
                 steps=work.steps + moving,
-                status=torch.where(active, status, work.status),
+                status=torch.where(running & ended, ending, work.status),
             )
             if trace is not None:
                 # A frozen example stands still in its trace.
@@ -159,16 +159,17 @@ class Descent(Inference):
                 trace.append((y, torch.where(moving, work.value, trace[-1][1])))
             if step % check_every:
                 continue
-            active = work.status == Status.RUNNING
-            left = int(active.sum())
+            running = work.status == Status.RUNNING
+            left = int(running.sum())
             if left <= n - stopping.fraction * n + 1e-9:
                 break
             if freezes and trace is None and left < COMPACT_BELOW * work.rows.shape[0]:
-                finished.append(work.select(~active))
-                work, problem = work.select(active), problem.select(active)
+                finished.append(work.select(~running))
+                work, problem = work.select(running), problem.select(running)
 
-        ending = Status.BATCH_STOPPED if step < stopping.max_steps else Status.MAX_STEPS
-        work = replace(work, status=torch.where(work.status == Status.RUNNING, ending, work.status))
+        cut_off = Status.BATCH_STOPPED if step < stopping.max_steps else Status.MAX_STEPS
+        running = work.status == Status.RUNNING
+        work = replace(work, status=torch.where(running, cut_off, work.status))
         return _gather([*finished, work], trace)
 
     def unroll(

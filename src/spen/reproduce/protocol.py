@@ -60,8 +60,8 @@ def fit(method: Method, rows: Split, seed: int, progress: Progress | None = None
 @torch.no_grad()
 def soft_prediction(method: Method, model: SPEN, inputs) -> torch.Tensor:
     """Return what the last stage of training trains the model to predict."""
-    stage = method.stages[-1]
-    return stage.objective.predict(model, stage.inference, model.context(inputs))
+    objective = method.stages[-1].objective
+    return objective.predict(model, method.inference, model.context(inputs))
 
 
 def _decode(method: Method, model: SPEN, held: Split) -> tuple[float | None, float]:

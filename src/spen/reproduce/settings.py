@@ -7,7 +7,7 @@ an experiment in silence is worse than a stop.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -46,13 +46,15 @@ class Method:
         measurements: the rows of the measurement matrix; 0 leaves the label energy out.
         nonlinearity: of the label energy.
         initial: how its measurements start.
-        inference: the solver, in training and in prediction.
+        inference: the solver of predictions.
+        training_steps: its step limit in training; 0 keeps the one of predictions.
         stages: the training.
     """
 
     title: str
     stages: tuple[Stage, ...]
     inference: Descent = field(default_factory=Descent)
+    training_steps: int = 0
     hidden: tuple[int, ...] = ()
     dropout: float = 0.0
     block_size: int = 0
@@ -87,20 +89,32 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_methods(name: str, column: int = 0) -> dict[str, Method]:
     """Read the methods of a table from ``settings/NAME.toml``.
 
+    A method that says ``like = "other"`` has that one's settings but for its own.
+
     Args:
         name: of the file.
         column: which of the table's columns is wanted. A number of a stage that is given
             as a list has one value per column.
     """
     tables = read_toml(Path(__file__).parent / "settings" / f"{name}.toml")
-    return {key: method(table, f"{name}.toml, [{key}]", column) for key, table in tables.items()}
+    methods = {}
+    for key, table in tables.items():
+        where = f"{name}.toml, [{key}]"
+        whole = dict(table)
+        if like := whole.pop("like", None):
+            whole = choose(like, tables, f"method in {where}") | whole
+        methods[key] = method(whole, where, column)
+    return methods
 
 
 def method(table: dict[str, Any], where: str, column: int = 0) -> Method:
     """Make a method of one table of a settings file."""
     inference = _inference(table.get("inference", {}), f"{where} inference")
+    training = inference
+    if steps := table.get("training_steps"):
+        training = replace(inference, stopping=replace(inference.stopping, max_steps=steps))
     stages = [
-        _stage(_of_column(stage, column), inference, f"{where} stages")
+        _stage(_of_column(stage, column), training, f"{where} stages")
         for stage in table.get("stages", [])
     ]
     return build(Method, table | {"inference": inference, "stages": stages}, where)
