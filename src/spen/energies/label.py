@@ -69,13 +69,13 @@ class LabelEnergy(Energy):
         return DeepProblem(tuple(layers), self.readout, self.nonlinearity, zeros)
 
     def reset(self, generator: torch.Generator) -> None:
-        # Scaled so that at y = ½ a measurement is near the steep part of g.
+        # Scaled so that at y = ½ a measurement is where every g is steep.
         if self.initial == "signed":
             fill_normal(self.measurements, 1.2 * self.n_labels**-0.5, generator)
             nn.init.zeros_(self.bias)
         else:
-            fill_uniform(self.measurements, 0.0, 5 / self.n_labels, generator)
-            nn.init.constant_(self.bias, -0.5)
+            fill_uniform(self.measurements, 0.0, 12 / self.n_labels, generator)
+            nn.init.constant_(self.bias, 0.4 - 12 / 4)
         for layer, bias in zip(self.layers, self.layer_biases, strict=True):
             fill_fan_in(layer, generator)
             nn.init.zeros_(bias)
