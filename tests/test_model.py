@@ -130,6 +130,102 @@ def test_energy_of_any_labelling():
         one.energy_of(inputs, y[:, :2])
 
 
+def test_targets_on_a_simplex_are_checked():
+    one = spen.SPEN(spen.Identity(2), spen.LocalEnergy(2, 3), spen.Simplex(3), seed=0)
+    inputs = [[0.0, 0.0]]
+    nan = float("nan")
+    for bad in ([[0, 0, 0]], [[1, 1, 0]]):
+        with pytest.raises(spen.InputError, match="exactly one"):
+            one.context(inputs, target=bad)
+    decided = one.context(inputs, target=[[0, 0, nan]])
+    assert decided.target.tolist() == [[0.0, 0.0, 1.0]]
+    assert decided.observed is None
+    open_ = one.context(inputs, target=[[0, nan, nan]])
+    assert open_.observed.tolist() == [[True, False, False]]
+
+
+def test_masks_and_weights_are_checked():
+    one = model()
+    missing = with_entry(Y, np.nan)
+    both = one.context(X, target=missing, observed=np.ones((4, 3)))
+    assert not both.observed[2, 1]
+    with pytest.raises(spen.InputError, match="observed must have"):
+        one.context(X, target=Y, observed=np.ones((4, 2)))
+    with pytest.raises(spen.InputError, match=r"weight must have shape \(4,\)"):
+        one.context(X, weight=np.ones(7))
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5, None])
+def test_batch_sizes_are_checked(batch_size):
+    with pytest.raises(spen.InputError, match="batch_size"):
+        model().solve(X, batch_size=batch_size)
+
+
+def test_terms_of_another_domain_are_refused():
+    energy = spen.LocalEnergy(2, 4) + spen.Entropy(spen.UnitBox(4))
+    with pytest.raises(spen.InputError, match="Entropy was made for UnitBox"):
+        spen.SPEN(spen.Identity(2), energy, spen.Simplex(4))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: spen.LocalEnergy(0, 3),
+        lambda: spen.LabelEnergy(3, 0),
+        lambda: spen.LabelEnergy(3, 2, hidden=(0,)),
+        lambda: spen.ConditionalEnergy(2, 3, 2.5),
+        lambda: spen.PairwiseEnergy(3, rank=0),
+        lambda: spen.Identity(-4),
+        lambda: spen.MLP(5, 0),
+        lambda: spen.SPEN(spen.Identity(2), spen.LocalEnergy(2, 3), spen.UnitBox(3), seed=-1),
+    ],
+)
+def test_sizes_are_whole_numbers(make):
+    with pytest.raises(spen.InputError, match="whole number"):
+        make()
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        X.astype(">f8"),
+        X.astype(np.longdouble),
+        X.astype(np.int8),
+        X.astype(bool),
+        X.tolist(),
+        torch.zeros(4, 5, dtype=torch.float16),
+        torch.zeros(4, 5, requires_grad=True),
+        np.broadcast_to(np.zeros((1, 5)), (4, 5)),
+    ],
+)
+def test_any_array_of_numbers_will_do(inputs):
+    expected = model().solve(X).y
+    torch.testing.assert_close(model().solve(inputs).y, expected)
+
+
+def test_numpy_numbers_are_numbers():
+    spen.Stopping(np.int64(10), np.float32(1e-4))
+    spen.MLP(np.int64(5), np.int32(4))
+    spen.MirrorDescent(np.float32(0.1))
+    assert spen.UnitBox(np.int64(3)).size == 3
+
+
+@pytest.mark.parametrize(
+    "inputs", [torch.zeros(4, 5).to_sparse(), torch.zeros(4, 5, dtype=torch.complex64)]
+)
+def test_tensors_that_are_not_dense_and_real_are_refused(inputs):
+    with pytest.raises(spen.InputError, match="dense tensor of real numbers"):
+        model().solve(inputs)
+
+
+def test_a_trace_over_several_batches_is_refused():
+    with pytest.raises(spen.InputError, match="raise batch_size"):
+        model().solve(X, spen.Descent(trace=True), batch_size=2)
+    trace = model().solve(X, spen.Descent(trace=True)).trace
+    assert trace is not None
+    assert trace.y.shape[1:] == (4, 3), "the rows that fill a tile up are not shown"
+
+
 def test_entropy_softens():
     one = model()
     inputs = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))

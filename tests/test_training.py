@@ -67,7 +67,7 @@ def test_one_seed_gives_bit_equal_runs_and_leaves_the_global_state_alone(rows):
     results = []
     for seed in (1, 1, 2):
         model, stages = build()
-        spen.train(model, stages, rows, seed=seed)
+        spen.train(model, stages, rows, rows, seed=seed)
         results.append(weights_of(model))
         torch.rand(1)  # a user's own draws must not matter
         torch.set_rng_state(torch_state)
@@ -157,7 +157,7 @@ def test_missing_labels_train(rows):
     hidden[::2, 3] = np.nan
     for objective in (spen.CrossEntropy(), spen.Hinge()):
         model, stages = build()
-        stage = replace(stages[2], objective=objective, epochs=2)
+        stage = replace(stages[2], objective=objective, epochs=2, patience=None)
         history = spen.train(model, [stage], (rows.X, hidden))
         assert np.isfinite(history.epochs[-1].loss)
 
@@ -207,11 +207,11 @@ def test_checkpoints_of_other_runs_and_broken_ones_are_refused(rows, tmp_path):
 def test_a_finished_run_resumes_to_its_end_without_training(rows, tmp_path):
     path = tmp_path / "run.ckpt"
     model, stages = build()
-    history = spen.train(model, stages, rows, checkpoint=path)
+    history = spen.train(model, stages, rows, rows, checkpoint=path)
     again, _ = build()
     epochs = []
     resumed = spen.train(
-        again, stages, rows, checkpoint=path, resume=True, callbacks=[epochs.append]
+        again, stages, rows, rows, checkpoint=path, resume=True, callbacks=[epochs.append]
     )
     assert not epochs
     assert resumed.epochs == history.epochs
@@ -230,7 +230,14 @@ def test_divergence_is_an_error_that_names_the_stage(rows):
     [
         ({"lr": 0.0}, "lr"),
         ({"epochs": 0}, "epochs"),
+        ({"epochs": 2.5}, "epochs"),
         ({"batch_size": -1}, "batch_size"),
+        ({"batch_size": 10.5}, "batch_size"),
+        ({"clip": -1.0}, "clip"),
+        ({"momentum": 1.5}, "momentum"),
+        ({"patience": 0}, "patience"),
+        ({"objective": spen.CrossEntropy}, "must be an Objective"),
+        ({"inference": "mirror"}, "must be an Inference"),
         ({"optimiser": "adm"}, "Did you mean 'adam'"),
         ({"schedule": "cosin"}, "Did you mean 'cosine'"),
         ({"parts": ("gobal",)}, "Did you mean 'global'"),
@@ -238,7 +245,7 @@ def test_divergence_is_an_error_that_names_the_stage(rows):
 )
 def test_bad_stages(change, words):
     with pytest.raises(spen.InputError, match=words):
-        spen.Stage("x", spen.CrossEntropy(), **change)
+        spen.Stage(**({"name": "x", "objective": spen.CrossEntropy()} | change))
 
 
 def test_a_stage_without_anything_to_train_is_refused(rows):
@@ -248,9 +255,161 @@ def test_a_stage_without_anything_to_train_is_refused(rows):
         spen.train(model, [stage], rows)
     with pytest.raises(spen.InputError, match="stages is empty"):
         spen.train(model, [], rows)
+    local = spen.Stage("a", spen.CrossEntropy(), parts=("local",))
+    with pytest.raises(spen.InputError, match="names of their own"):
+        spen.train(model, [local, local], rows)
+    with pytest.raises(spen.InputError, match="pass valid"):
+        spen.train(model, [replace(local, patience=2)], rows)
 
 
 def test_descriptions_tell_settings_apart():
     assert describe(spen.Hinge()) == describe(spen.Hinge())
     assert describe(spen.Hinge()) != describe(spen.Hinge(margin=2.0))
     assert describe(spen.Descent()) != describe(spen.Descent(spen.ProjectedGradient()))
+
+
+class Recorder(spen.CrossEntropy):
+    """Cross-entropy that notes the rate and the features that each batch saw."""
+
+    def __init__(self):
+        object.__setattr__(self, "seen", [])
+
+    def loss(self, model, inference, context, generator=None):
+        self.seen.append(context.features.detach().clone())
+        return super().loss(model, inference, context, generator)
+
+
+def test_a_cosine_schedule_falls_to_zero():
+    from spen.training import _rate
+
+    stage = spen.Stage("a", spen.CrossEntropy(), epochs=4, lr=2.0, schedule="cosine")
+    assert [_rate(stage, done) for done in (0, 2, 4)] == pytest.approx([2.0, 1.0, 0.0])
+    assert _rate(replace(stage, schedule="constant"), 3.0) == 2.0
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd"])
+def test_weight_decay_shrinks_weights_but_not_biases(rows, optimiser):
+    norms = {}
+    for decay in (0.0, 0.5):
+        model = spen.SPEN(spen.Identity(64), spen.LocalEnergy(64, 16), spen.UnitBox(16), seed=0)
+        stage = spen.Stage(
+            "a", spen.CrossEntropy(), epochs=20, lr=0.05, optimiser=optimiser, weight_decay=decay
+        )
+        spen.train(model, [stage], rows)
+        norms[decay] = (model.energy.weight.norm().item(), model.energy.bias.norm().item())
+    assert norms[0.5][0] < 0.8 * norms[0.0][0]
+    assert norms[0.5][1] > 0.5 * norms[0.0][1]
+
+
+def test_clip_bounds_the_step(rows):
+    """One step of plain SGD moves by lr times the gradient's norm, at most lr times clip."""
+    moved = {}
+    for clip in (None, 0.01):
+        model = spen.SPEN(spen.Identity(64), spen.LocalEnergy(64, 16), spen.UnitBox(16), seed=0)
+        before = weights_of(model)
+        stage = spen.Stage(
+            "a", spen.CrossEntropy(), epochs=1, lr=1.0, optimiser="sgd", batch_size=200, clip=clip
+        )
+        spen.train(model, [stage], rows)
+        change = [(before[n] - t).norm() for n, t in model.state_dict().items()]
+        moved[clip] = torch.stack(change).norm().item()
+    assert moved[0.01] == pytest.approx(0.01, rel=1e-3)
+    assert moved[None] > 1.0
+
+
+def test_clamped_features_draw_no_dropout(rows):
+    model, _ = build()
+    expected = model.features(torch.tensor(rows.X)).detach().sort(0).values
+    for parts, same in ((("local",), True), (("features", "local"), False)):
+        model, _ = build()
+        recorder = Recorder()
+        stage = spen.Stage("a", recorder, parts=parts, epochs=1, lr=1e-9, batch_size=200)
+        spen.train(model, [stage], rows)
+        close = torch.allclose(recorder.seen[0].sort(0).values, expected, atol=1e-5)
+        assert close is same
+
+
+def test_what_the_user_froze_stays_frozen(rows):
+    model, stages = build()
+    bias = model.energy.terms[0].bias
+    bias.requires_grad_(False)
+    before = bias.clone()
+    spen.train(model, [stages[0]], rows)
+    assert torch.equal(bias, before)
+    assert not bias.requires_grad
+
+
+def test_a_stage_whose_objective_does_not_reach_its_parts_is_refused(rows):
+    model, _ = build()
+    stage = spen.Stage("a", spen.CrossEntropy(), parts=("global",))
+    with pytest.raises(spen.InputError, match="does not depend on them"):
+        spen.train(model, [stage], rows)
+
+
+def test_scores_must_be_finite_and_held_out_rows_whole(rows):
+    model, stages = build()
+    with pytest.raises(spen.InputError, match="score of the held-out rows is nan"):
+        spen.train(model, stages, rows, rows, score=lambda truth, soft: float("nan"))
+    hidden = rows.Y.copy()
+    hidden[0, 0] = np.nan
+    with pytest.raises(spen.InputError, match="must have all of theirs"):
+        spen.train(model, stages, rows, (rows.X, hidden))
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_bad_weights_of_rows(rows, weight):
+    model, stages = build()
+    with pytest.raises(spen.InputError, match="zero or more"):
+        spen.train(model, stages[:1], Split(rows.X, rows.Y, np.full(200, weight)))
+
+
+def test_a_data_set_in_place_of_a_part_is_said():
+    model, stages = build()
+    with pytest.raises(spen.InputError, match=r"data\.train"):
+        spen.train(model, stages[:1], spen.exclusive_blocks(10, 5))
+
+
+class Wanting(spen.Energy):
+    """An energy whose setting is an attribute and nothing else."""
+
+    def __init__(self, wanted):
+        super().__init__()
+        self.n_labels, self.wanted = 16, wanted
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, features, y):
+        return self.weight * (y.sum(1) - self.wanted) ** 2
+
+
+def test_a_checkpoint_knows_the_domain_and_the_settings_of_energies(rows, tmp_path):
+    def make(wanted, domain):
+        energy = spen.LocalEnergy(64, 16) + Wanting(wanted)
+        return spen.SPEN(spen.Identity(64), energy, domain, seed=0)
+
+    stage = spen.Stage("a", spen.CrossEntropy(), parts=("local",), epochs=1)
+    path = tmp_path / "run.ckpt"
+    spen.train(make(1, spen.UnitBox(16)), [stage], rows, checkpoint=path)
+    for other in (make(3, spen.UnitBox(16)), make(1, spen.Simplex(4, positions=4))):
+        with pytest.raises(spen.CheckpointError, match="differs in model"):
+            spen.train(other, [stage], rows, checkpoint=path, resume=True)
+
+
+def test_a_damaged_header_leaves_the_model_alone(rows, tmp_path):
+    from spen.files import read_tensors, write_tensors
+
+    path = tmp_path / "run.ckpt"
+    model, stages = build()
+    short = [replace(stages[0], epochs=1)]
+    spen.train(model, short, rows, checkpoint=path)
+    tensors, header = read_tensors(path)
+    broken_header = {k: v for k, v in header.items() if k != "epoch"}
+    fewer = {k: t for k, t in tensors.items() if k != "weights/energy.terms.0.bias"}
+    for case in ((tensors, broken_header), (fewer, header), (tensors, ["x"])):
+        write_tensors(path, *case)
+        fresh = build()[0]
+        before = weights_of(fresh)
+        with pytest.raises(spen.CheckpointError):
+            spen.train(fresh, short, rows, checkpoint=path, resume=True)
+        assert equal(weights_of(fresh), before)
+    with pytest.raises(spen.CheckpointError, match="is a folder"):
+        spen.train(build()[0], short, rows, checkpoint=tmp_path)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -67,6 +68,9 @@ class Run:
 
     def attach(self, path: Path, resume: bool) -> None:
         """Use a checkpoint file: go on from it, or make sure that none is overwritten."""
+        if path.is_dir():
+            raise CheckpointError(f"{path} is a folder. Name a file for the checkpoint.")
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             if not resume:
                 raise CheckpointError(
@@ -84,7 +88,7 @@ class Run:
             name, _, slot = key.rpartition("/")
             parameter = names[name]
             # Step counts live on the CPU, as the optimiser itself makes them.
-            value = tensor if tensor.ndim == 0 else tensor.to(parameter.device)
+            value = tensor if slot == "step" else tensor.to(parameter.device)
             optimiser.state[parameter][slot] = value
         self._optimiser_state = {}
 
@@ -136,22 +140,31 @@ class Run:
 
     def _load(self, path: Path) -> None:
         tensors, header = read_tensors(path)
-        if header.get("kind") != "training":
+        if not isinstance(header, dict) or header.get("kind") != "training":
             raise CheckpointError(f"{path} is not the checkpoint of a training run.")
-        found = header["fingerprint"]
+        found = header.get("fingerprint", {})
         differing = sorted(k for k in self.fingerprint if found.get(k) != self.fingerprint[k])
         if differing:
             raise CheckpointError(
                 f"{path} belongs to another run: it differs in {', '.join(differing)}. "
-                "Resume with what it was started with, or name another checkpoint."
+                "Resume with what it was started with (a model built afresh, not one that was "
+                "trained on), or name another checkpoint."
             )
-        self._restore(_under("weights/", tensors))
-        self._best = _under("best/", tensors)
-        self._optimiser_state = _under("optimiser/", tensors)
-        self.generator.set_state(tensors["generator"])
-        self.stage, self.epoch = header["stage"], header["epoch"]
-        self.best_epoch, self.best_score = header["best_epoch"], header["best_score"]
-        self.history = History([Epoch(**epoch) for epoch in header["history"]])
+        try:
+            # Weights come last: whatever is wrong with the file, the model is as it was.
+            self.generator.set_state(tensors["generator"])
+            self.stage, self.epoch = header["stage"], header["epoch"]
+            self.best_epoch, self.best_score = header["best_epoch"], header["best_score"]
+            self.history = History([Epoch(**epoch) for epoch in header["history"]])
+            self._optimiser_state = _under("optimiser/", tensors)
+            self._best = _under("best/", tensors)
+            weights = _under("weights/", tensors)
+            shapes = {name: tensor.shape for name, tensor in self._weights()}
+            if {name: tensor.shape for name, tensor in weights.items()} != shapes:
+                raise KeyError("weights")
+        except (KeyError, TypeError, RuntimeError) as problem:
+            raise CheckpointError(f"{path} is damaged: {problem!r} does not fit.") from None
+        self._restore(weights)
 
     def _weights(self) -> Iterable[tuple[str, Tensor]]:
         return self.model.state_dict().items()
@@ -173,12 +186,30 @@ def describe(thing: Any) -> str:
         inner = {f.name: getattr(thing, f.name) for f in fields(thing)}
     elif isinstance(thing, list | tuple):
         return f"[{', '.join(describe(item) for item in thing)}]"
-    elif isinstance(thing, str | int | float | bool | None):
+    elif isinstance(thing, dict):
+        return f"{{{', '.join(f'{k!r}: {describe(v)}' for k, v in thing.items())}}}"
+    elif isinstance(thing, Tensor):
+        return f"tensor({digest([thing])})"
+    elif isinstance(thing, str | int | float | bool | None | np.ndarray | np.generic):
         return repr(thing)
     else:
         inner = getattr(thing, "__dict__", {})
     name = getattr(thing, "__qualname__", type(thing).__qualname__)
     return f"{name}({', '.join(f'{k}={describe(v)}' for k, v in sorted(inner.items()))})"
+
+
+def describe_module(model: nn.Module) -> str:
+    """Return a text of every module's class, settings and parameter shapes."""
+    lines = []
+    for name, module in model.named_modules():
+        settings = {
+            key: describe(value)
+            for key, value in sorted(vars(module).items())
+            if not key.startswith("_") and key != "training"
+        }
+        shapes = {key: tuple(value.shape) for key, value in module.named_parameters(recurse=False)}
+        lines.append(f"{name}: {type(module).__qualname__} {settings} {shapes}")
+    return "\n".join(lines)
 
 
 def digest(tensors: Iterable[Tensor | None]) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from spen.context import masked
 from spen.errors import InputError
+from spen.inputs import whole
 
 DUAL_LIMIT = 15.0
 """Duals stay within ±15: beyond that a float32 sigmoid is 0 or 1 and log losses diverge."""
@@ -79,6 +80,15 @@ class Domain(ABC):
     def hold(self, y: Tensor, known: Tensor) -> Tensor:
         """Set the known labels of y, leaving the others inside the domain."""
 
+    def complete_target(
+        self, target: Tensor, observed: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Check a target of labels, and fill in what the observed ones decide."""
+        missing = torch.zeros_like(target, dtype=torch.bool) if observed is None else ~observed
+        known = self.complete_known(torch.where(missing, torch.nan, target))
+        seen = ~torch.isnan(known)
+        return torch.nan_to_num(known, nan=0.0), None if seen.all() else seen
+
     def uniform(self, like: Tensor) -> Tensor:
         """Return the centre of the domain, (rows, size), like another matrix of rows."""
         return self.to_primal(like.new_zeros(like.shape[0], self.size))
@@ -87,11 +97,12 @@ class Domain(ABC):
         """Return the cross-entropy of each label (n, size); finite also at the boundary."""
         return self.log_loss_of_dual(self.to_dual(y), target)
 
-    def check_columns(self, y: Tensor, name: str = "y") -> None:
-        """Raise unless y has the domain's columns."""
-        if y.ndim != 2 or y.shape[1] != self.size:
+    def check_shape(self, y: Tensor, rows: int, name: str) -> None:
+        """Raise unless y is a tensor of so many rows and the domain's columns."""
+        shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
+        if shape != (rows, self.size):
             raise InputError(
-                f"{name} must have shape (rows, {self.size}) for {self}; received {tuple(y.shape)}."
+                f"{name} must be a tensor of shape ({rows}, {self.size}); received {shape}."
             )
 
 
@@ -110,7 +121,7 @@ class UnitBox(Domain):
     wrong_entries_per_error = 1
 
     def __post_init__(self) -> None:
-        _check_count(self.n_labels, "n_labels", 1)
+        whole(self.n_labels, "n_labels")
 
     @property
     def size(self) -> int:
@@ -147,6 +158,7 @@ class UnitBox(Domain):
         return masked((inside - target) / (inside * (1 - inside)), observed)
 
     def complete_known(self, known: Tensor) -> Tensor:
+        _check_known(known)
         return known
 
     def hold(self, y: Tensor, known: Tensor) -> Tensor:
@@ -170,8 +182,8 @@ class Simplex(Domain):
     wrong_entries_per_error = 2
 
     def __post_init__(self) -> None:
-        _check_count(self.n_classes, "n_classes", 2)
-        _check_count(self.positions, "positions", 1)
+        whole(self.n_classes, "n_classes", least=2)
+        whole(self.positions, "positions")
 
     @property
     def size(self) -> int:
@@ -195,11 +207,14 @@ class Simplex(Domain):
 
     def project(self, y: Tensor) -> Tensor:
         """Sort, find how many classes stay above zero, and subtract their common excess."""
+        # Shifting a position changes nothing, and keeps large numbers from swallowing the 1.
         split = self._split(y)
+        split = split - split.amax(2, keepdim=True)
         ordered = split.sort(2, descending=True).values
         excess = ordered.cumsum(2) - 1
         counts = torch.arange(1, self.n_classes + 1, dtype=y.dtype, device=y.device)
-        kept = (ordered * counts > excess).sum(2, keepdim=True)
+        # At least one, also for rows of nan, which stay nan.
+        kept = (ordered * counts > excess).sum(2, keepdim=True).clamp_min(1)
         shift = excess.gather(2, kept - 1) / kept
         return (split - shift).clamp_min(0).reshape(y.shape)
 
@@ -223,12 +238,13 @@ class Simplex(Domain):
         return mass.expand_as(split).reshape(y.shape) - counted / y.clamp_min(_LOWEST**2)
 
     def complete_known(self, known: Tensor) -> Tensor:
+        _check_known(known)
         split = self._split(known)
         ones = (split == 1).sum(2, keepdim=True)
         zeros = (split == 0).sum(2, keepdim=True)
         if (ones > 1).any() or (zeros == self.n_classes).any():
             raise InputError(
-                "known contradicts the domain: each position of a Simplex takes exactly one "
+                "The labels contradict the domain: each position of a Simplex takes exactly one "
                 "class, but some position has two classes set to 1, or all set to 0."
             )
         unknown = torch.isnan(split)
@@ -246,6 +262,6 @@ class Simplex(Domain):
         return (value + free * scale).reshape(y.shape)
 
 
-def _check_count(value: int, name: str, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise InputError(f"{name} must be a whole number of {least} or more; received {value!r}.")
+def _check_known(known: Tensor) -> None:
+    if not ((known == 0) | (known == 1) | torch.isnan(known)).all():
+        raise InputError("known must hold only 0 and 1, or nan for a label to infer.")

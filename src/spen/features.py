@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from spen.errors import InputError
 from spen.initialisation import fill_fan_in
+from spen.inputs import share, whole
 
 
 class Features(nn.Module):
@@ -36,6 +37,7 @@ class Identity(Features):
 
     def __init__(self, n_inputs: int) -> None:
         super().__init__()
+        whole(n_inputs, "n_inputs")
         self.n_inputs = self.n_features = n_inputs
 
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -50,13 +52,14 @@ class _Stack(Features):
 
     def __init__(self, *widths: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if len(widths) < 2 or any(not isinstance(width, int) or width < 1 for width in widths):
+        if len(widths) < 2:
             raise InputError(
                 f"{type(self).__name__} takes the number of inputs and then the width of each "
-                f"layer, all whole numbers of 1 or more; received {widths}."
+                f"layer; received {widths}."
             )
-        if not 0 <= dropout < 1:
-            raise InputError(f"dropout must be at least 0 and below 1; received {dropout!r}.")
+        for width in widths:
+            whole(width, "A width")
+        share(dropout, "dropout")
         self.widths = widths
         self.dropout = dropout
         self.n_inputs, self.n_features = widths[0], widths[-1]

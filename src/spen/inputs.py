@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,21 @@ from spen.errors import InputError
 
 
 def as_tensor(value: Any, name: str, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-    """Return ``value`` as a tensor of the given type, whatever array it was."""
+    """Return ``value`` as a detached dense tensor of the given type, whatever array it was."""
     if isinstance(value, Tensor):
-        return value.to(dtype=dtype, device=device)
+        if value.layout != torch.strided or value.is_complex():
+            raise InputError(f"{name} must be a dense tensor of real numbers.")
+        return value.detach().to(dtype=dtype, device=device)
     try:
-        array = np.asarray(value)
+        array = np.ma.filled(np.ma.asarray(value), np.nan) if np.ma.isMaskedArray(value) else value
+        array = np.asarray(array)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"its entries are of type {array.dtype}")
-    except (TypeError, ValueError) as problem:
+    except (TypeError, ValueError, RuntimeError) as problem:
         raise InputError(f"{name} must be an array of numbers; {problem}.") from None
-    return torch.as_tensor(np.ascontiguousarray(array), dtype=dtype, device=device)
+    # A copy in a plain type: other byte orders, long doubles and read-only arrays come in too.
+    plain = np.array(array, dtype=np.float64 if dtype == torch.float64 else np.float32)
+    return torch.from_numpy(plain).to(dtype=dtype, device=device)
 
 
 def as_matrix(
@@ -94,12 +100,45 @@ def as_known(
     return targets if observed is None else torch.where(observed, targets, torch.nan)
 
 
-def positive(value: float, name: str, *, zero: bool = False) -> None:
+def as_mask(
+    value: Any, also: Tensor | None, rows: int, columns: int, device: torch.device
+) -> Tensor | None:
+    """Return the mask of what was observed: both ``value`` and ``also``, None for all."""
+    if value is None:
+        return also
+    mask = as_tensor(value, "observed", torch.float32, device)
+    _check_shape(mask, "observed", columns, rows)
+    return mask.bool() if also is None else mask.bool() & also
+
+
+def as_weights(value: Any, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the weights of examples: finite and not negative."""
+    weight = as_tensor(value, "weight", dtype, device)
+    if weight.shape != (rows,):
+        raise InputError(f"weight must have shape ({rows},); received {tuple(weight.shape)}.")
+    if not (torch.isfinite(weight) & (weight >= 0)).all():
+        raise InputError("weight must hold finite numbers of zero or more.")
+    return weight
+
+
+def positive(value: Any, name: str, *, zero: bool = False) -> None:
     """Raise unless ``value`` is a finite number above zero (or zero, if allowed)."""
-    number = isinstance(value, int | float) and np.isfinite(value)
+    number = isinstance(value, numbers.Real) and np.isfinite(float(value))
     if not number or value < 0 or (value == 0 and not zero):
         bound = "zero or more" if zero else "above zero"
         raise InputError(f"{name} must be a number {bound}; received {value!r}.")
+
+
+def share(value: Any, name: str) -> None:
+    """Raise unless ``value`` is a number of at least 0 and below 1."""
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) < 1:
+        raise InputError(f"{name} must be at least 0 and below 1; received {value!r}.")
+
+
+def whole(value: Any, name: str, *, least: int = 1) -> None:
+    """Raise unless ``value`` is a whole number of ``least`` or more."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number of {least} or more; received {value!r}.")
 
 
 def _check_shape(matrix: Tensor, name: str, columns: int | None, rows: int | None) -> None:

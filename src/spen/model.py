@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.context import Context, take
 from spen.domains import Domain
 from spen.energies.base import Energy, energy_terms
 from spen.energies.entropy import Entropy
@@ -15,8 +15,8 @@ from spen.energies.local import LocalEnergy
 from spen.errors import InputError, choose
 from spen.features import Features
 from spen.inference.base import Inference, Solution, join_solutions
-from spen.inference.descent import Descent
-from spen.inputs import as_known, as_matrix, as_targets
+from spen.inference.descent import ROW_TILE, Descent
+from spen.inputs import as_known, as_mask, as_matrix, as_targets, as_weights, whole
 
 PARTS = ("features", "local", "global")
 """What a training stage can name: the feature network, the local energy, all other energies."""
@@ -53,10 +53,17 @@ class SPEN(nn.Module):
                 f"The energy scores {energy.n_labels} labels, but the domain {domain} has "
                 f"{domain.size}. Make them equal."
             )
+        for term in energy_terms(energy):
+            if getattr(term, "domain", domain) != domain:
+                raise InputError(
+                    f"{type(term).__name__} was made for {term.domain}, but the model's domain is "
+                    f"{domain}. Make them equal."
+                )
         self.features = features
         self.energy = energy
         self.domain = domain
         if seed is not None:
+            whole(seed, "seed", least=0)
             generator = torch.Generator().manual_seed(seed)
             features.reset(generator)
             energy.reset(generator)
@@ -82,8 +89,8 @@ class SPEN(nn.Module):
         inputs: Any,
         target: Any = None,
         known: Any = None,
-        observed: Tensor | None = None,
-        weight: Tensor | None = None,
+        observed: Any = None,
+        weight: Any = None,
         generator: torch.Generator | None = None,
     ) -> Context:
         """Check a batch and compute its features, once.
@@ -96,15 +103,32 @@ class SPEN(nn.Module):
             weight: (n,) the weight of each example.
             generator: draws dropout masks; None means none are drawn.
         """
-        like: dict[str, Any] = {"dtype": self.reference.dtype, "device": self.reference.device}
-        inputs = as_matrix(inputs, "X", columns=self.features.n_inputs, **like)
-        rows = inputs.shape[0]
+        inputs = as_matrix(inputs, "X", columns=self.features.n_inputs, **self._like)
+        rows, size = inputs.shape[0], self.domain.size
         if target is not None:
-            target, seen = as_targets(target, "Y", columns=self.domain.size, rows=rows, **like)
-            observed = seen if observed is None else observed
+            target, seen = as_targets(target, "Y", columns=size, rows=rows, **self._like)
+            target, seen = self.domain.complete_target(target, seen)
+            observed = as_mask(observed, seen, rows, size, self.reference.device)
         if known is not None:
-            known = as_known(known, rows, self.domain.size, **like)
+            known = as_known(known, rows, size, **self._like)
+        if weight is not None:
+            weight = as_weights(weight, rows, **self._like)
+        return self._context(inputs, target, known, observed, weight, generator)
+
+    def _context(
+        self,
+        inputs: Tensor,
+        target: Tensor | None = None,
+        known: Tensor | None = None,
+        observed: Tensor | None = None,
+        weight: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Context:
         return Context(self.features(inputs, generator), target, known, observed, weight)
+
+    @property
+    def _like(self) -> dict[str, Any]:
+        return {"dtype": self.reference.dtype, "device": self.reference.device}
 
     def local_scores(self, context: Context) -> Tensor:
         """Return the local energy's score of each label, (n, L): minus its logit."""
@@ -155,21 +179,26 @@ class SPEN(nn.Module):
             entropy: τ; above zero the prediction is softer.
             batch_size: how many inputs are solved at a time, to bound memory.
         """
+        whole(batch_size, "batch_size")
         inference = inference or Descent()
-        context = self.context(inputs, known=known)
-        if context.n_rows <= batch_size:
-            return self.solve_context(context, inference, start, entropy)
-        rows = torch.arange(context.n_rows, device=context.features.device)
-        parts = [
-            self.solve_context(context.select(chunk), inference, start, entropy)
-            for chunk in rows.split(batch_size)
-        ]
+        if not isinstance(inference, Inference):
+            raise InputError(f"inference must be an Inference; received {inference!r}.")
+        inputs = as_matrix(inputs, "X", columns=self.features.n_inputs, **self._like)
+        rows = inputs.shape[0]
+        if known is not None:
+            known = as_known(known, rows, self.domain.size, **self._like)
+        parts = []
+        for chunk in torch.arange(rows, device=inputs.device).split(batch_size):
+            # Filled up with copies of the last row, so that no row is rounded apart.
+            filled = torch.cat([chunk, chunk[-1:].expand(-len(chunk) % ROW_TILE)])
+            context = self._context(inputs[filled], known=take(known, filled))
+            solution = self.solve_context(context, inference, start, entropy)
+            parts.append(solution.first(len(chunk)))
         return join_solutions(parts)
 
     @torch.no_grad()
     def energy_of(self, inputs: Any, y: Any) -> Tensor:
         """Return the energy (n,) of any labelling, soft or hard."""
         context = self.context(inputs)
-        like: dict[str, Any] = {"dtype": self.reference.dtype, "device": self.reference.device}
-        y = as_matrix(y, "y", columns=self.domain.size, rows=context.n_rows, **like)
+        y = as_matrix(y, "y", columns=self.domain.size, rows=context.n_rows, **self._like)
         return self.energy.bind(context).value(y)

@@ -18,14 +18,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from spen.checkpoint import Epoch, History, Run, describe, digest
+from spen.checkpoint import Epoch, History, Run, describe, describe_module, digest
 from spen.context import Context, take
 from spen.data.dataset import Split
 from spen.decoding import tune_threshold
 from spen.errors import InputError, choose
 from spen.inference.base import Inference
 from spen.inference.descent import Descent
-from spen.inputs import as_matrix, as_targets, as_tensor, positive
+from spen.inputs import as_matrix, as_targets, as_weights, positive, share, whole
 from spen.model import PARTS, SPEN
 from spen.objectives.base import Objective
 
@@ -73,10 +73,21 @@ class Stage:
     patience: int | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in (("objective", Objective), ("inference", Inference)):
+            if not isinstance(getattr(self, name), kind):
+                raise InputError(
+                    f"The {name} of stage {self.name!r} must be an {kind.__name__}; "
+                    f"received {getattr(self, name)!r}."
+                )
         positive(self.lr, "lr")
         positive(self.weight_decay, "weight_decay", zero=True)
-        positive(self.epochs, "epochs")
-        positive(self.batch_size, "batch_size")
+        share(self.momentum, "momentum")
+        whole(self.epochs, "epochs")
+        whole(self.batch_size, "batch_size")
+        if self.clip is not None:
+            positive(self.clip, "clip")
+        if self.patience is not None:
+            whole(self.patience, "patience")
         choose(self.schedule, {"constant": 0, "cosine": 0}, "schedule")
         choose(self.optimiser, OPTIMISERS, "optimiser")
         for part in self.parts:
@@ -121,10 +132,12 @@ def train(
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
             to a run that was never interrupted.
     """
-    if not stages:
-        raise InputError("stages is empty: give at least one Stage.")
+    _check_stages(stages, valid is not None)
+    whole(seed, "seed", least=0)
     rows = _Rows.of(model, train, "train")
     held_out = None if valid is None else _Rows.of(model, valid, "valid")
+    if held_out is not None and held_out.observed is not None:
+        raise InputError("valid Y has missing labels. Held-out rows must have all of theirs.")
     generator = torch.Generator(model.reference.device).manual_seed(seed)
     run = Run(model, generator, _fingerprint(model, stages, rows, held_out, seed, score))
     if checkpoint is not None:
@@ -174,9 +187,13 @@ def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
             losses = losses * context.weight
         # The mean over examples, so that rates do not depend on the batch size.
         loss = losses.mean()
+        if not loss.requires_grad:
+            raise InputError(
+                f"Stage {stage.name!r} trains {stage.parts}, but its objective "
+                f"{type(stage.objective).__name__} does not depend on them."
+            )
         run.optimiser.zero_grad()
-        if loss.requires_grad:
-            loss.backward()
+        loss.backward()
         if stage.clip is not None:
             torch.nn.utils.clip_grad_norm_(_trained(model, stage), stage.clip)
         run.optimiser.step()
@@ -194,7 +211,10 @@ def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
 def _evaluate(model: SPEN, stage: Stage, rows: _Rows, score: Score) -> float:
     context = rows.context(model, torch.arange(rows.inputs.shape[0]), None)
     soft = stage.objective.predict(model, stage.inference, context)
-    return score(rows.target, soft)
+    value = float(score(rows.target, soft))
+    if not math.isfinite(value):
+        raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
+    return value
 
 
 def _rate(stage: Stage, epochs_done: float) -> float:
@@ -203,8 +223,23 @@ def _rate(stage: Stage, epochs_done: float) -> float:
     return stage.lr * 0.5 * (1 + math.cos(math.pi * epochs_done / stage.epochs))
 
 
+def _check_stages(stages: Sequence[Stage], has_valid: bool) -> None:
+    if not stages:
+        raise InputError("stages is empty: give at least one Stage.")
+    names = [stage.name for stage in stages]
+    if len(set(names)) < len(names):
+        raise InputError(f"Stages must have names of their own; received {', '.join(names)}.")
+    for stage in stages:
+        if stage.patience is not None and not has_valid:
+            raise InputError(
+                f"Stage {stage.name!r} has patience, which needs held-out rows: pass valid."
+            )
+
+
 def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
-    return [parameter for part in stage.parts for parameter in model.part(part)]
+    """Return what a stage trains; what the user froze stays frozen."""
+    named = [parameter for part in stage.parts for parameter in model.part(part)]
+    return [parameter for parameter in dict.fromkeys(named) if parameter.requires_grad]
 
 
 @contextmanager
@@ -251,16 +286,21 @@ class _Rows:
 
     @classmethod
     def of(cls, model: SPEN, split: Split | tuple[Any, Any], name: str) -> _Rows:
-        split = split if isinstance(split, Split) else Split(*split)
+        if not isinstance(split, Split):
+            if not isinstance(split, tuple | list) or len(split) != 2:
+                raise InputError(
+                    f"{name} must be a Split or a pair (X, Y); received {type(split).__name__}. "
+                    "Of a Dataset, pass one part, such as data.train."
+                )
+            split = Split(*split)
         like: dict[str, Any] = {"dtype": model.reference.dtype, "device": model.reference.device}
         inputs = as_matrix(split.X, f"{name} X", columns=model.features.n_inputs, **like)
         n = inputs.shape[0]
         target, observed = as_targets(
             split.Y, f"{name} Y", columns=model.domain.size, rows=n, **like
         )
-        weight = None if split.weight is None else as_tensor(split.weight, "weight", **like)
-        if weight is not None and weight.shape != (n,):
-            raise InputError(f"weight must have shape ({n},); received {tuple(weight.shape)}.")
+        target, observed = model.domain.complete_target(target, observed)
+        weight = None if split.weight is None else as_weights(split.weight, n, **like)
         return cls(inputs, target, observed, weight)
 
     def digest(self) -> str:
@@ -285,7 +325,7 @@ def _fingerprint(
 ) -> dict[str, str]:
     """Return what a checkpoint must agree with before a run goes on from it."""
     return {
-        "model": repr(model),
+        "model": describe_module(model),
         "initial weights": digest(model.state_dict().values()),
         "stages": describe(stages),
         "training rows": rows.digest(),

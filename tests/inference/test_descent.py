@@ -22,6 +22,7 @@ RULES = {
     "projected": spen.ProjectedGradient(0.05, 0.5),
 }
 LONG = spen.Stopping(max_steps=400)
+nan = float("nan")
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -192,6 +193,27 @@ def test_predictions_do_not_depend_on_batch_order_or_neighbours(rule):
     torch.testing.assert_close(shuffled.y, whole.y[order], atol=1e-5, rtol=0)
 
 
+def test_a_trained_model_does_not_depend_on_its_batches_either():
+    """Training puts examples at the kinks of HardTanh, which make much of little rounding."""
+    data = spen.exclusive_blocks(200, 60, seed=5)
+    energy = spen.LocalEnergy(64, 16) + spen.LabelEnergy(16, 4, initial="counting")
+    model = spen.SPEN(spen.Identity(64), energy, spen.UnitBox(16), seed=0)
+    rule = spen.MirrorDescent(0.05, 0.8)
+    short = spen.Descent(rule, spen.Stopping(30))
+    stages = [
+        spen.Stage("local", spen.CrossEntropy(), parts=("local",), epochs=40, lr=0.1),
+        spen.Stage("all", spen.Hinge(), short, epochs=20, lr=0.03, clip=1.0),
+    ]
+    spen.train(model, stages, data.train)
+    for long in (spen.Descent(rule, spen.Stopping(300)), spen.Descent(stopping=LONG)):
+        whole = model.solve(data.test.X, long).y
+        for size in (1, 3, 7, 59):
+            parts = model.solve(data.test.X, long, batch_size=size).y
+            torch.testing.assert_close(parts, whole, atol=1e-5, rtol=0)
+        alone = model.solve(data.test.X[17:18], long).y
+        torch.testing.assert_close(alone, whole[17:18], atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_compaction_changes_nothing_but_time(rule, monkeypatch):
     energy, domain = trained_like(dtype=torch.float64)
@@ -270,6 +292,50 @@ def test_known_classes_on_a_simplex(rule):
     torch.testing.assert_close(solution.y[:, :3].sum(1), torch.ones(4, dtype=torch.float64))
 
 
+def test_a_known_zero_leaves_the_other_classes_their_own_minimum():
+    """The class that is held must not set the scale for the others."""
+    nan = torch.nan
+    problem = spen.Form(linear=torch.tensor([[0.0, 20.0, 16.0]]))
+    known = torch.tensor([[0.0, nan, nan]])
+    for backward in (spen.Detached(), spen.Unrolled()):
+        descent = spen.Descent(spen.MirrorDescent(0.1, 0.5), spen.Stopping(400), backward)
+        y = descent.solve(problem, spen.Simplex(3), known=known).y
+        assert y[0, 2] > 0.99
+        smoothed = problem + spen.Form(tau=torch.ones(1), domain=spen.Simplex(3))
+        y = descent.solve(smoothed, spen.Simplex(3), known=known).y
+        expected = torch.sigmoid(torch.tensor(4.0))
+        torch.testing.assert_close(y[0, 2], expected, atol=5e-3, rtol=0)
+
+
+def test_projection_survives_large_steps_and_nan():
+    problem = spen.Form(linear=torch.tensor([[1e9, -1e9, 0.0], [nan, 0.0, 0.0]]))
+    solution = spen.Descent(spen.ProjectedGradient()).solve(problem, spen.Simplex(3))
+    assert solution.y[0].tolist() == [0.0, 1.0, 0.0]
+    assert solution.status[1] == Status.DIVERGED
+
+
+def test_a_trace_stands_still_where_an_example_has_ended():
+    energy, domain = trained_like(dtype=torch.float64)
+    context, _ = random_context(domain, 30, 3)
+    solution = spen.Descent(trace=True).solve(energy.bind(context), domain)
+    assert solution.trace is not None
+    ended = solution.steps < len(solution.trace.y) - 1
+    assert ended.any()
+    for row in ended.nonzero().flatten().tolist():
+        after = solution.trace.y[solution.steps[row] :, row]
+        assert (after == after[0]).all()
+        assert (solution.trace.energy[:, row].min() == solution.energy[row]).all()
+
+
+def test_a_decaying_step_moves_less():
+    problem = spen.Form(linear=torch.tensor([[1.0]]))
+    ends = []
+    for decay in (0.0, 1.0):
+        descent = spen.Descent(spen.MirrorDescent(1.0, 0.0, decay), spen.Stopping(3, 0.0, 0.0))
+        ends.append(spen.UnitBox(1).to_dual(descent.solve(problem, spen.UnitBox(1)).y).item())
+    assert ends == pytest.approx([-3.0, -(1 + 1 / 2 + 1 / 3)], rel=1e-4)
+
+
 def test_contradicting_known_classes_are_refused():
     problem = spen.Form(linear=torch.zeros(1, 3))
     for known in ([[1.0, 1.0, 0.0]], [[0.0, 0.0, 0.0]]):
@@ -320,9 +386,11 @@ def test_a_nan_energy_is_a_status_and_leaves_the_others_alone():
 
 def test_start_and_shapes_are_checked():
     problem = spen.Form(linear=torch.zeros(2, 3))
-    with pytest.raises(spen.InputError, match=r"start must have shape \(rows, 3\)"):
+    with pytest.raises(
+        spen.InputError, match=r"start must be a tensor of shape \(2, 3\); received \(2, 4\)"
+    ):
         spen.Descent().solve(problem, spen.UnitBox(3), start=torch.zeros(2, 4))
-    with pytest.raises(spen.InputError, match="known must have shape"):
+    with pytest.raises(spen.InputError, match="known must be a tensor of shape"):
         spen.Descent().solve(problem, spen.UnitBox(3), known=torch.zeros(2, 4))
 
 
@@ -339,6 +407,21 @@ def test_start_and_shapes_are_checked():
 def test_bad_stopping(settings, words):
     with pytest.raises(spen.InputError, match=words):
         spen.Stopping(**settings)
+
+
+def test_diverged_rows_do_not_count_as_converged():
+    linear = torch.tensor([[3.0, -1.0], [nan, 0.0]])
+    half = spen.Descent(stopping=spen.Stopping(fraction=0.5))
+    solution = half.solve(spen.Form(linear=linear), spen.UnitBox(2))
+    assert solution.status.tolist() == [Status.CONVERGED, Status.DIVERGED]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"rule": "mirror"}, {"rule": spen.MirrorDescent}, {"stopping": 10}]
+)
+def test_parts_of_a_descent_are_checked(settings):
+    with pytest.raises(spen.InputError, match="must be a"):
+        spen.Descent(**settings)
 
 
 def test_bad_rules():

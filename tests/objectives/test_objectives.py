@@ -63,11 +63,11 @@ def test_hinge_is_zero_when_the_margin_is_met():
 @pytest.mark.parametrize("delta", ["hamming", "squared", "log"])
 def test_hinge_value_and_gradient_are_those_of_the_formula(delta):
     domain = spen.UnitBox(4)
-    energy = randomise(spen.LocalEnergy(F, 4) + spen.LabelEnergy(4, 3, "softplus"), 1)
+    energy = randomise(spen.LocalEnergy(F, 4) + spen.LabelEnergy(4, 3, "softplus"), 1, scale=0.3)
     model = spen.SPEN(spen.Identity(F), energy, domain)
     context, _ = random_context(domain, 6, 1)
     assert context.target is not None
-    inference = spen.Descent(spen.MirrorDescent(0.2, 0.5), spen.Stopping(50))
+    inference = spen.Descent(spen.MirrorDescent(0.2, 0.5), spen.Stopping(10))
     loss = spen.Hinge(delta, margin=0.5).loss(model, inference, context)
     ours = torch.autograd.grad(loss.sum(), list(energy.parameters()))
 
@@ -107,6 +107,51 @@ def test_missing_labels_do_not_count():
         torch.testing.assert_close(first, second)
         whole = objective.loss(model, spen.Descent(), context)
         assert not torch.allclose(first, whole)
+
+
+def test_a_hinge_with_missing_labels_completes_the_target_by_inference():
+    domain = spen.UnitBox(4)
+    energy = randomise(spen.LocalEnergy(F, 4) + spen.PairwiseEnergy(4), 1)
+    model = spen.SPEN(spen.Identity(F), energy, domain)
+    context, _ = random_context(domain, 6, 1)
+    assert context.target is not None
+    observed = torch.ones(6, 4, dtype=torch.bool)
+    observed[:, 1:3] = False
+    partly = Context(context.features, context.target, observed=observed)
+    inference = spen.Descent(spen.MirrorDescent(0.2, 0.5), spen.Stopping(100))
+    loss = spen.Hinge().loss(model, inference, partly)
+    problem = energy.bind(context)
+    known = torch.where(observed, context.target, torch.nan)
+    completed = inference.solve(problem, domain, known=known).y
+    augmented = (energy + spen.LossAugmentation(domain)).bind(partly)
+    found = inference.solve(augmented, domain).y
+    torch.testing.assert_close(loss, torch.relu(problem.value(completed) - augmented.value(found)))
+    assert (completed[:, 1:3] > 0.5).any(), "zeros would not do"
+
+
+def test_known_labels_are_held_by_every_objective():
+    domain = spen.UnitBox(4)
+    energy = randomise(spen.LocalEnergy(F, 4) + spen.LabelEnergy(4, 3, "softplus"), 1)
+    model = spen.SPEN(spen.Identity(F), energy, domain)
+    context, _ = random_context(domain, 6, 1)
+    known = torch.full((6, 4), torch.nan, dtype=torch.float64)
+    known[:, 2] = 1.0
+    held = Context(context.features, context.target, known)
+    for objective in (spen.CrossEntropy(), spen.Hinge(), spen.UnrolledLikelihood()):
+        assert (objective.predict(model, spen.Descent(), held)[:, 2] == 1).all()
+
+
+def test_the_start_of_an_objective_is_used():
+    domain = spen.UnitBox(3)
+    model = spen.SPEN(spen.Identity(F), randomise(spen.LocalEnergy(F, 3), 0), domain)
+    context, _ = random_context(domain, 5, 0)
+    one_step = spen.Descent(spen.MirrorDescent(1e-6, 0.0), spen.Stopping(1))
+    local = torch.sigmoid(-model.local_scores(context))
+    for objective in (spen.Hinge, spen.UnrolledLikelihood):
+        started = objective(start="local").predict(model, one_step, context)
+        torch.testing.assert_close(started, local, atol=1e-4, rtol=0)
+        uniform = objective().predict(model, one_step, context)
+        torch.testing.assert_close(uniform, torch.full_like(uniform, 0.5), atol=1e-4, rtol=0)
 
 
 def test_cross_entropy_is_logistic_regression():

@@ -11,6 +11,7 @@ from spen.energies.base import Energy
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
 from spen.initialisation import fill_fan_in, fill_normal
+from spen.inputs import whole
 
 
 class ConditionalEnergy(Energy):
@@ -29,6 +30,9 @@ class ConditionalEnergy(Energy):
         self, n_features: int, n_labels: int, measurements: int, nonlinearity: str = "hardtanh"
     ) -> None:
         super().__init__()
+        whole(n_features, "n_features")
+        whole(n_labels, "n_labels")
+        whole(measurements, "measurements")
         self.n_features = n_features
         self.n_labels = n_labels
         self.nonlinearity = named_nonlinearity(nonlinearity)

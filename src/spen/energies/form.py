@@ -83,7 +83,7 @@ class Form(Problem):
             gradient = gradient + slope
         for block in self.blocks:
             measured = F.linear(y, block.measurements) + block.bias
-            value = value + block.nonlinearity.value(measured) @ block.readout
+            value = value + (block.nonlinearity.value(measured) * block.readout).sum(1)
             if with_gradient:
                 slope = block.nonlinearity.derivative(measured) * block.readout
                 gradient = gradient + slope @ block.measurements

@@ -18,6 +18,7 @@ from spen.energies.nonlinearities import Nonlinearity
 from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
 from spen.errors import choose
 from spen.initialisation import fill_fan_in, fill_normal, fill_uniform
+from spen.inputs import whole
 
 
 class LabelEnergy(Energy):
@@ -44,6 +45,10 @@ class LabelEnergy(Energy):
         initial: Literal["signed", "counting"] = "signed",
     ) -> None:
         super().__init__()
+        whole(n_labels, "n_labels")
+        whole(measurements, "measurements")
+        for width in hidden:
+            whole(width, "hidden")
         self.n_labels = n_labels
         self.n_measurements = measurements
         self.nonlinearity = named_nonlinearity(nonlinearity)
@@ -101,7 +106,7 @@ class DeepProblem(Problem):
     def value(self, y: Tensor) -> Tensor:
         for weight, bias in self.layers:
             y = self.nonlinearity.value(F.linear(y, weight, bias))
-        return y @ self.readout
+        return (y * self.readout).sum(1)
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
         slopes = []
@@ -112,7 +117,7 @@ class DeepProblem(Problem):
         gradient = self.readout.expand_as(y)
         for (weight, _), slope in zip(reversed(self.layers), reversed(slopes), strict=True):
             gradient = (gradient * slope) @ weight
-        return y @ self.readout, gradient
+        return (y * self.readout).sum(1), gradient
 
     def select(self, rows: Tensor) -> DeepProblem:
         return replace(self, zeros=self.zeros[rows])

@@ -9,6 +9,7 @@ from spen.context import Context
 from spen.energies.base import Energy
 from spen.energies.form import Form
 from spen.initialisation import fill_fan_in
+from spen.inputs import whole
 
 
 class LocalEnergy(Energy):
@@ -24,6 +25,8 @@ class LocalEnergy(Energy):
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         super().__init__()
+        whole(n_features, "n_features")
+        whole(n_labels, "n_labels")
         self.n_features = n_features
         self.n_labels = n_labels
         self.weight = nn.Parameter(torch.empty(n_labels, n_features))

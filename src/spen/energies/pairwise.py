@@ -12,6 +12,7 @@ from spen.energies.base import Energy, Problem
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import nonlinearity
 from spen.initialisation import fill_normal
+from spen.inputs import whole
 
 
 class PairwiseEnergy(Energy):
@@ -28,6 +29,8 @@ class PairwiseEnergy(Energy):
 
     def __init__(self, n_labels: int, rank: int | None = None) -> None:
         super().__init__()
+        whole(n_labels, "n_labels")
+        whole(1 if rank is None else rank, "rank")
         self.n_labels = n_labels
         self.rank = rank
         self.bias = nn.Parameter(torch.empty(n_labels))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from spen.domains import Domain
 from spen.energies.base import Problem
+from spen.errors import InputError
 
 
 class Status(IntEnum):
@@ -97,9 +98,21 @@ class Solution:
             f"{int(steps.max())} at most. {endings}"
         )
 
+    def first(self, rows: int) -> Solution:
+        """Return the solution of the first rows."""
+        trace = self.trace and Trace(self.trace.y[:, :rows], self.trace.energy[:, :rows])
+        fields = (self.y, self.energy, self.steps, self.status)
+        return Solution(*(field[:rows] for field in fields), backend=self.backend, trace=trace)
+
 
 def join_solutions(parts: Sequence[Solution]) -> Solution:
-    """Put the solutions of consecutive batches together; traces are left out."""
+    """Put the solutions of consecutive batches together."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0].trace is not None:
+        raise InputError(
+            "A trace is kept for one batch of examples only. Solve fewer rows, or raise batch_size."
+        )
     names = ("y", "energy", "steps", "status")
     joined = (torch.cat([getattr(part, name) for part in parts]) for name in names)
     return Solution(*joined, backend=parts[0].backend)

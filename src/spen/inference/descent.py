@@ -14,13 +14,19 @@ from spen.errors import InputError, choose
 from spen.inference.backward import Backward, Detached
 from spen.inference.base import Inference, Solution, Status, Trace
 from spen.inference.rules import MirrorDescent, Rule, State
-from spen.inputs import positive
+from spen.inputs import positive, whole
+
+EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
 
 CHECK_EVERY_ON_GPU = 10
 """Asking a GPU whether anything is left to do makes the host wait, so it is asked rarely."""
 
 COMPACT_BELOW = 0.5
 """Dropping finished rows costs a copy, so it waits until it halves the work."""
+
+ROW_TILE = 8
+"""Matrix products round differently for the last rows of a batch that is not a multiple of
+this, and the kinks of an energy can make much of that. So batches are filled up to it."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,12 @@ class Stopping:
     fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_steps, int) or self.max_steps < 1:
-            raise InputError(
-                f"max_steps must be a whole number of 1 or more; received {self.max_steps!r}."
-            )
+        whole(self.max_steps, "max_steps")
         positive(self.objective_rtol, "objective_rtol", zero=True)
         positive(self.iterate_atol, "iterate_atol", zero=True)
         choose(self.scope, {"example": 0, "batch": 0}, "scope")
-        if not 0 < self.fraction <= 1:
+        positive(self.fraction, "fraction")
+        if self.fraction > 1:
             raise InputError(f"fraction must be above 0 and at most 1; received {self.fraction!r}.")
 
     def met(self, y: Tensor, last_y: Tensor, value: Tensor, last_value: Tensor) -> Tensor:
@@ -108,6 +112,15 @@ class Descent(Inference):
     backward: Backward = field(default_factory=Detached)
     trace: bool = False
 
+    def __post_init__(self) -> None:
+        kinds = {"rule": Rule, "stopping": Stopping, "backward": Backward}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InputError(
+                    f"{name} must be a {kind.__name__}, such as {kind.__name__.lower()}="
+                    f"{EXAMPLES[name]}; received {getattr(self, name)!r}."
+                )
+
     def solve(
         self,
         problem: Problem,
@@ -115,12 +128,15 @@ class Descent(Inference):
         start: Tensor | None = None,
         known: Tensor | None = None,
     ) -> Solution:
+        like = problem.rows_like
         if start is None:
-            start = domain.uniform(problem.rows_like)
-        domain.check_columns(start, "start")
+            start = domain.uniform(like)
+        else:
+            domain.check_shape(start, like.shape[0], "start")
+            start = domain.project(start.to(like))
         if known is not None:
-            domain.check_columns(known, "known")
-            known = domain.complete_known(known)
+            domain.check_shape(known, like.shape[0], "known")
+            known = domain.complete_known(known.to(like))
         return self.backward.run(self, problem, domain, start, known)
 
     def minimise(
@@ -134,7 +150,7 @@ class Descent(Inference):
         finished: list[_Work] = []
         check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
         freezes = stopping.scope == "example"
-        n, step = start.shape[0], 0
+        step, dropped_converged = 0, 0
 
         for step in range(1, stopping.max_steps + 1):
             last_y, last_value = work.y, work.value
@@ -145,7 +161,8 @@ class Descent(Inference):
             finite = torch.isfinite(work.value)
             ended = stopping.met(work.y, last_y, work.value, last_value) | ~finite
             ending = torch.where(finite, Status.CONVERGED, Status.DIVERGED)
-            better = moving & finite & (work.value < work.best_value)
+            # Written so that a best value of nan, from a bad start, is improved on too.
+            better = moving & finite & ~(work.value >= work.best_value)
             work = replace(
                 work,
                 best_y=torch.where(better[:, None], work.y, work.best_y),
@@ -161,11 +178,14 @@ class Descent(Inference):
                 continue
             running = work.status == Status.RUNNING
             left = int(running.sum())
-            if left <= n - stopping.fraction * n + 1e-9:
+            converged = dropped_converged + int((work.status == Status.CONVERGED).sum())
+            if left == 0 or converged >= stopping.fraction * (converged + left) - 1e-9 > 0:
                 break
             if freezes and trace is None and left < COMPACT_BELOW * work.rows.shape[0]:
-                finished.append(work.select(~running))
-                work, problem = work.select(running), problem.select(running)
+                kept = _with_ballast(running, left)
+                finished.append(work.select(~kept))
+                dropped_converged += int((finished[-1].status == Status.CONVERGED).sum())
+                work, problem = work.select(kept), problem.select(kept)
 
         cut_off = Status.BATCH_STOPPED if step < stopping.max_steps else Status.MAX_STEPS
         running = work.status == Status.RUNNING
@@ -239,6 +259,12 @@ def _evaluate(
     if known is not None:
         gradient = torch.where(torch.isnan(known), gradient, 0.0)
     return value, gradient
+
+
+def _with_ballast(running: Tensor, left: int) -> Tensor:
+    """Keep enough finished rows for a full tile (see ROW_TILE)."""
+    ended = ~running
+    return running | (ended & (ended.cumsum(0) <= -left % ROW_TILE))
 
 
 def _gather(parts: list[_Work], trace: list[tuple[Tensor, Tensor]] | None) -> Solution:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from spen.domains import Domain
-from spen.errors import InputError, choose
-from spen.inputs import positive
+from spen.errors import choose
+from spen.inputs import positive, share
 
 
 class State(NamedTuple):
@@ -52,10 +52,7 @@ class Rule(ABC):
     def __post_init__(self) -> None:
         positive(self.lr, "lr")
         positive(self.decay, "decay", zero=True)
-        if not 0 <= self.momentum < 1:
-            raise InputError(
-                f"momentum must be at least 0 and below 1; received {self.momentum!r}."
-            )
+        share(self.momentum, "momentum")
 
     applies_entropy: ClassVar[bool] = False
     """Whether ``step`` applies the entropy weight τ, and so wants a gradient without it."""
@@ -113,6 +110,9 @@ class MirrorDescent(Rule):
         dual = self._move(state, gradient, rate)
         if tau is not None:
             dual = dual / (1 + rate * tau[:, None])
+        if known is not None:
+            # What is held has no say in how the others share a position.
+            dual = torch.where(torch.isnan(known), dual, -1e4)
         dual = domain.clamp_dual(dual)
         y = domain.to_primal(dual)
         if known is not None:

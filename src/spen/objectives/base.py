@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from spen.model import SPEN
 
 
+STARTS = ("uniform", "local")
+"""Where inference may begin."""
+
+
 class Objective(ABC):
     """A training loss, one number per example. It says itself which inference it needs."""
 

@@ -11,8 +11,11 @@ from torch import Tensor
 from spen.context import Context
 from spen.energies.augmentation import LossAugmentation
 from spen.energies.base import Problem
+from spen.errors import choose
 from spen.inference.base import Inference
-from spen.objectives.base import Objective, target_of
+from spen.inputs import positive
+from spen.losses import loss_named
+from spen.objectives.base import STARTS, Objective, target_of
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -34,6 +37,11 @@ class Hinge(Objective):
     margin: float = 1.0
     start: Literal["uniform", "local"] = "uniform"
 
+    def __post_init__(self) -> None:
+        loss_named(self.delta)
+        positive(self.margin, "margin")
+        choose(self.start, dict.fromkeys(STARTS), "start")
+
     def loss(
         self,
         model: SPEN,
@@ -46,9 +54,9 @@ class Hinge(Objective):
         target = self._complete(model, inference, problem, context, start)
         augmentation = LossAugmentation(model.domain, self.delta, self.margin)
         augmented = problem + augmentation.bind(context)
-        solution = inference.solve(augmented, model.domain, start)
+        solution = inference.solve(augmented, model.domain, start, context.known)
         found = inference.relax(augmented).value(solution.y.detach())
-        return torch.relu(problem.value(target) - found)
+        return torch.relu(inference.relax(problem).value(target) - found)
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
         return model.solve_context(context, inference, start=self.start).y

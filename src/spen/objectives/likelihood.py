@@ -31,4 +31,6 @@ class CrossEntropy(Objective):
         return masked(each, context.observed).sum(1)
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
-        return model.domain.to_primal(-model.local_scores(context))
+        y = model.domain.to_primal(-model.local_scores(context))
+        known = context.known
+        return y if known is None else model.domain.hold(y, model.domain.complete_known(known))

@@ -11,11 +11,12 @@ from torch import Tensor
 from spen.context import Context, masked
 from spen.energies.base import Problem
 from spen.energies.entropy import Entropy
-from spen.errors import InputError
+from spen.errors import InputError, choose
 from spen.inference.backward import Unrolled
 from spen.inference.base import Inference
 from spen.inference.descent import Descent
-from spen.objectives.base import Objective, target_of
+from spen.inputs import positive
+from spen.objectives.base import STARTS, Objective, target_of
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -34,6 +35,10 @@ class UnrolledLikelihood(Objective):
 
     entropy: float = 0.0
     start: Literal["uniform", "local"] = "uniform"
+
+    def __post_init__(self) -> None:
+        positive(self.entropy, "entropy", zero=True)
+        choose(self.start, dict.fromkeys(STARTS), "start")
 
     def loss(
         self,
