@@ -6,10 +6,9 @@ Run it with: python examples/exclusive_labels.py
 import numpy as np
 
 import spen
-from spen.data.dataset import hold_out
 
 data = spen.exclusive_blocks(n_train=1500, n_test=2000, seed=7)
-train, valid = hold_out(data.train, share=0.2, seed=7)
+train, valid = spen.hold_out(data.train, share=0.2, seed=7)
 
 # An energy is a sum of terms: one that looks at x, one that looks at the labels together.
 energy = spen.LocalEnergy(64, 16) + spen.LabelEnergy(16, measurements=8, initial="counting")

@@ -59,6 +59,7 @@ _PUBLIC = {
     "example_f1": "spen.metrics",
     "exclusive_blocks": "spen.data.synthetic",
     "hamming_error": "spen.metrics",
+    "hold_out": "spen.data.dataset",
     "search_error_rate": "spen.metrics",
     "train": "spen.training",
     "tune_threshold": "spen.decoding",
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from spen.context import Context as Context
     from spen.data.dataset import Dataset as Dataset
     from spen.data.dataset import Split as Split
+    from spen.data.dataset import hold_out as hold_out
     from spen.data.synthetic import exclusive_blocks as exclusive_blocks
     from spen.decoding import tune_threshold as tune_threshold
     from spen.domains import Domain as Domain

@@ -27,7 +27,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
     try:
         app(exit_on_error=False, print_error=False, result_action="return_value")
-    except (SpenError, CycloptsError) as problem:
+    except (SpenError, CycloptsError, OSError) as problem:
         print(f"spen: {problem}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
 

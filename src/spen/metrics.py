@@ -51,23 +51,29 @@ def search_error_rate(energy_of_truth: Any, energy_found: Any, *, rtol: float = 
     >>> search_error_rate([-2.0, 1.0], [-1.0, 0.5])
     0.5
     """
-    truth, found = _array(energy_of_truth, float), _array(energy_found, float)
+    truth, found = as_array(energy_of_truth), as_array(energy_found)
     if truth.shape != found.shape or truth.ndim != 1 or not truth.size:
         raise InputError(
             "search_error_rate takes two vectors of energies of one length, not empty; "
             f"received shapes {truth.shape} and {found.shape}."
         )
+    if not (np.isfinite(truth) & np.isfinite(found)).all():
+        raise InputError("Energies must be finite numbers.")
     return float((truth - found < -rtol * np.abs(found)).mean())
 
 
-def _array(value: Any, dtype: type) -> np.ndarray:
+def as_array(value: Any) -> np.ndarray:
+    """Return any array or tensor as an array of float64."""
     if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    return np.asarray(value, dtype=dtype)
+        value = value.detach().cpu().double().numpy()
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"Scores are computed from arrays of numbers; {problem}.") from None
 
 
 def _pair(truth: Any, predicted: Any) -> tuple[np.ndarray, np.ndarray]:
-    t, p = _array(truth, float), _array(predicted, float)
+    t, p = as_array(truth), as_array(predicted)
     if t.shape != p.shape or t.ndim != 2 or not t.size:
         raise InputError(
             "truth and prediction must be two matrices of one shape (rows, labels), not empty; "

@@ -82,5 +82,5 @@ def test_experiments_run_without_the_command_line_package(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "told the blocks" in done.stdout
     wrong = subprocess.run([*command, "--method", "x"], capture_output=True, text=True)
-    assert wrong.returncode == 1
+    assert wrong.returncode == 2
     assert "Unknown method 'x'" in wrong.stderr

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from spen.errors import InputError
+
 
 @dataclass(frozen=True)
 class Split:
@@ -49,6 +51,11 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     >>> len(kept), len(held)
     (8, 2)
     """
+    cut = round(share * len(split))
+    if not 0 < cut < len(split):
+        raise InputError(
+            f"Holding out a share of {share} of {len(split)} rows must leave rows on both sides. "
+            "Give a share between 0 and 1, or more rows."
+        )
     order = np.random.default_rng(seed).permutation(len(split))
-    cut = max(1, round(share * len(split)))
     return split.rows(np.sort(order[cut:])), split.rows(np.sort(order[:cut]))

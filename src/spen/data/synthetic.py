@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from spen.data.dataset import Dataset, Split
-from spen.errors import InputError
+from spen.inputs import whole
 
 
 def exclusive_blocks(
@@ -27,9 +27,10 @@ def exclusive_blocks(
     >>> data.train.X.shape, data.train.Y.sum(1).min(), data.train.Y.sum(1).max()
     ((100, 64), np.float32(4.0), np.float32(4.0))
     """
-    for name, value in (("n_train", n_train), ("n_test", n_test)):
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more; received {value!r}.")
+    sizes = {"n_train": n_train, "n_test": n_test, "n_features": n_features}
+    for name, value in (sizes | {"n_blocks": n_blocks, "block_size": block_size}).items():
+        whole(value, name)
+    whole(seed, "seed", least=0)
     n_labels = n_blocks * block_size
     streams = np.random.SeedSequence(seed).spawn(3)
     weights = np.random.default_rng(streams[0]).standard_normal((n_features, n_labels))

@@ -48,7 +48,9 @@ class Problem(ABC):
             # A y that is part of a graph stays in it, so that unrolled steps chain.
             point = y if differentiable and y.requires_grad else y.detach().requires_grad_()
             value = self.value(point)
-            (gradient,) = torch.autograd.grad(value.sum(), point, create_graph=differentiable)
+            (gradient,) = torch.autograd.grad(
+                value.sum(), point, create_graph=differentiable, materialize_grads=True
+            )
         return (value, gradient) if differentiable else (value.detach(), gradient)
 
     @property

@@ -49,6 +49,7 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
 
     before = [parameter.detach().clone() for parameter in energy.parameters()]
     random_state = torch.get_rng_state()
+    energy.bind(context, torch.Generator().manual_seed(seed)).value(y)
     problem = energy.bind(context)
     _check_problem(name, problem, y, domain)
     _check_rows(name, energy, context, problem, y)
@@ -93,8 +94,12 @@ def _check_rows(name: str, energy: Energy, context: Context, problem: Problem, y
         one = torch.tensor([row])
         alone = energy.bind(context.select(one)).value(y[one])
         _close(alone, problem.value(y)[one], f"{name}: a row depends on its neighbours.")
-        selected = problem.select(one).value(y[one])
-        _close(selected, problem.value(y)[one], f"{name}: select(rows) changes the value.")
+        for rows in (one, torch.arange(_ROWS) == row):
+            value, gradient = problem.select(rows).value_and_gradient(y[one])
+            _close(value, problem.value(y)[one], f"{name}: select(rows) changes the value.")
+            _close(
+                gradient, problem.gradient(y)[one], f"{name}: select(rows) changes the gradient."
+            )
 
 
 def _close(actual: Tensor, expected: Tensor, sentence: str) -> None:

@@ -25,4 +25,5 @@ def run_plain(function: Callable[..., None], arguments: list[str] | None = None)
     try:
         function(**vars(parser.parse_args(arguments)))
     except SpenError as problem:
-        sys.exit(f"spen: {problem}")
+        print(f"spen: {problem}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import torch
 
-from spen.checkpoint import Epoch, describe
+from spen.checkpoint import Epoch, describe, digest
 from spen.data.dataset import Dataset, Split, hold_out
 from spen.decoding import apply_threshold, tune_threshold
 from spen.domains import UnitBox
 from spen.metrics import example_f1, hamming_error, search_error_rate
 from spen.model import SPEN
-from spen.reproduce.records import Record, Records, fingerprint, versions
+from spen.reproduce.records import Record, Records, versions
 from spen.reproduce.settings import Method
 from spen.training import train
 
@@ -97,6 +97,8 @@ def run(
     progress: Progress | None = None,
 ) -> Record:
     """Return the record of one fit; make it if it is not there yet."""
+    # The weights that a fit starts from tell apart what the settings' words do not.
+    start = method.build(data.train.X.shape[1], data.train.Y.shape[1], seed)
     identity: Record = {
         "experiment": experiment,
         "dataset": data.name,
@@ -105,7 +107,12 @@ def run(
         "seed": seed,
         "fold": None,
         "decoding": "threshold" if not method.block_size else "argmax",
-        "settings": {"digest": fingerprint(describe(method)), "held_out": HELD_OUT},
+        "settings": {
+            "method": describe(method),
+            "initial_weights": digest(start.state_dict().values())[:12],
+            "held_out": HELD_OUT,
+            "n_test": len(data.test),
+        },
     }
     if (found := records.find(identity)) is not None:
         return found

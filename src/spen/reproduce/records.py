@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from spen.errors import InputError
 
 KEY = ("experiment", "dataset", "method", "n_train", "seed", "fold", "decoding", "settings")
 """What makes two records the same run."""
@@ -30,6 +31,9 @@ class Records:
         self.folder = Path(folder)
         self.path = self.folder / "records.jsonl"
         self._records: dict[str, Record] = {}
+        # Said before hours of work, not after them.
+        if (self.folder.exists() and not self.folder.is_dir()) or self.path.is_dir():
+            raise InputError(f"{self.folder} cannot hold records. Name another folder with out.")
         if self.path.exists():
             for record in _complete_lines(self.path):
                 self._records[_key(record)] = record
@@ -65,11 +69,6 @@ def versions() -> dict[str, str]:
         "numpy": numpy.__version__,
         "python": platform.python_version(),
     }
-
-
-def fingerprint(text: str) -> str:
-    """Return a short checksum, for settings that are too long to compare by eye."""
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _key(record: Record) -> str:
