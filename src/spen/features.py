@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.errors import InputError
-from spen.initialisation import fill_fan_in
+from spen.initialisation import fill_fan_in, fill_uniform
 from spen.inputs import share, whole
 
 
@@ -69,6 +70,8 @@ class _Stack(Features):
         self.biases = nn.ParameterList(torch.empty(width) for width in widths[1:])
         self.reset(torch.Generator().manual_seed(0))
 
+    _gain: ClassVar[float] = 1.0
+
     def _activate(self, z: Tensor) -> Tensor:
         return z
 
@@ -82,8 +85,9 @@ class _Stack(Features):
 
     def reset(self, generator: torch.Generator) -> None:
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            fill_fan_in(weight, generator)
-            torch.nn.init.zeros_(bias)
+            fan_in = weight.shape[1]
+            fill_fan_in(weight, generator, self._gain)
+            fill_uniform(bias, -(fan_in**-0.5), fan_in**-0.5, generator)
 
     def extra_repr(self) -> str:
         return f"{', '.join(map(str, self.widths))}, dropout={self.dropout}"
@@ -115,6 +119,8 @@ class MLP(_Stack):
       (biases): ParameterList(...)
     )
     """
+
+    _gain: ClassVar[float] = 6**0.5  # He's: a ReLU passes on half of the variance
 
     def _activate(self, z: Tensor) -> Tensor:
         return torch.relu(z)

@@ -21,7 +21,7 @@ def fill_normal(weight: Tensor, scale: float, generator: torch.Generator) -> Non
     weight.copy_(scale * torch.randn(weight.shape, generator=generator))
 
 
-def fill_fan_in(weight: Tensor, generator: torch.Generator) -> None:
-    """Fill a layer (outputs, inputs) with U(−s, s), s = 1/√inputs."""
-    scale = weight.shape[1] ** -0.5
+def fill_fan_in(weight: Tensor, generator: torch.Generator, gain: float = 1.0) -> None:
+    """Fill a layer (outputs, inputs) with U(−s, s), s = gain/√inputs."""
+    scale = gain * weight.shape[1] ** -0.5
     fill_uniform(weight, -scale, scale, generator)
