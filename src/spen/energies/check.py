@@ -60,8 +60,9 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
         f"{name} draws from the global random state; use the generator that bind is given.",
     )
     if torch.cuda.is_available():
+        expected = problem.value(y)
         moved = energy.to("cuda").bind(Context(context.features.cuda(), target.cuda()))
-        _close(moved.value(y.cuda()).cpu(), problem.value(y), f"{name} differs between devices.")
+        _close(moved.value(y.cuda()).cpu(), expected, f"{name} differs between devices.")
 
 
 def _check_problem(name: str, problem: Problem, y: Tensor, domain: Domain) -> None:

@@ -117,8 +117,8 @@ class Descent(Inference):
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise InputError(
-                    f"{name} must be a {kind.__name__}, such as {kind.__name__.lower()}="
-                    f"{EXAMPLES[name]}; received {getattr(self, name)!r}."
+                    f"{name} must be a {kind.__name__}, such as {EXAMPLES[name]}; "
+                    f"received {getattr(self, name)!r}."
                 )
 
     def solve(
