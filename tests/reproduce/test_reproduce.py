@@ -124,6 +124,8 @@ def test_block_scores():
     mixed = rng.standard_normal((4, 4)) @ blocks
     assert structure.block_span_score(mixed) == pytest.approx(1.0)
     assert structure.block_score(mixed) < 0.95
+    many = rng.standard_normal((5000, 4)) @ blocks
+    assert structure.block_score(many) == pytest.approx(0.62, abs=0.01)
     noise = rng.standard_normal((5000, 16))
     assert structure.block_score(noise) == pytest.approx(0.15, abs=0.01)
     assert structure.block_span_score(noise) == pytest.approx(0.25, abs=0.01)

@@ -20,7 +20,7 @@ N_TEST = 10_000
 PAPER = {
     "linear": {1500: 80.0, 15000: 81.8},
     "mlp": {1500: 81.6, 15000: 96.3},
-    "spen-4": {1500: 91.5, 15000: 96.7},
+    "spen": {1500: 91.5, 15000: 96.7},
 }
 """The paper's figures. Its SPEN has 4 hidden units."""
 
