@@ -33,10 +33,12 @@ def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> l
             tidy(matrix), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest"
         )
         n_labels = matrix.shape[1]
-        for edge in range(4, n_labels, 4):
-            axis.axvline(edge - 0.5, color="0.35", linewidth=0.8)
+        for edge in range(1, n_labels):
+            between_blocks = edge % 4 == 0
+            colour, width = ("black", 1.6) if between_blocks else ("white", 0.5)
+            axis.axvline(edge - 0.5, color=colour, linewidth=width)
         axis.set_title(title, fontsize=10)
-        axis.set_xlabel("label (lines between blocks)")
+        axis.set_xlabel("label (black lines between blocks)")
         axis.set_xticks(range(0, n_labels, 4))
         axis.set_yticks(range(matrix.shape[0]))
     axes[0].set_ylabel("measurement")
