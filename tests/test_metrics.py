@@ -55,6 +55,8 @@ def test_search_errors_need_a_clear_difference():
         ([[]], [[]], "not empty"),
         ([[1, 2]], [[1, 0]], "truth must hold only 0 and 1"),
         ([[1, 0]], [[1, 0.5]], "Decode"),
+        ([["a", "b"]], [[1, 0]], "arrays of numbers"),
+        ([[1, 0], [1]], [[1, 0]], "arrays of numbers"),
     ],
 )
 def test_bad_input(truth, guess, words):
@@ -69,6 +71,17 @@ def test_the_tuned_threshold_is_the_best_of_those_tried():
     threshold, score = spen.tune_threshold(truth, torch.tensor(soft))
     tried = {t: spen.example_f1(truth, apply_threshold(soft, t)) for t in THRESHOLDS}
     assert score == max(tried.values()) == tried[threshold]
+
+
+def test_scores_that_are_not_numbers_are_refused():
+    with pytest.raises(spen.InputError, match="nan"):
+        spen.tune_threshold([[1, 0]], [[np.nan, 0.5]])
+    with pytest.raises(spen.InputError, match="candidates is empty"):
+        spen.tune_threshold([[1, 0]], [[0.1, 0.5]], candidates=[])
+    with pytest.raises(spen.InputError, match="finite"):
+        spen.search_error_rate([np.nan], [1.0])
+    only = spen.tune_threshold([[1, 0]], [[0.9, 0.5]], candidates=np.array([0.6]))
+    assert only == (0.6, 1.0)
 
 
 def test_the_middle_of_a_plateau_is_taken():

@@ -40,6 +40,19 @@ def test_shapes_can_be_chosen_and_are_checked():
         spen.exclusive_blocks(0, 5)
 
 
+@pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.2, float("nan")])
+def test_a_share_must_leave_rows_on_both_sides(share):
+    rows = Split(np.zeros((10, 2)), np.zeros((10, 1)))
+    with pytest.raises(spen.InputError, match="both sides"):
+        hold_out(rows, share, seed=0)
+
+
+@pytest.mark.parametrize("change", [{"seed": -1}, {"n_train": 10.5}, {"block_size": 0}])
+def test_bad_sizes_of_the_task(change):
+    with pytest.raises(spen.InputError, match="whole number"):
+        spen.exclusive_blocks(**({"n_train": 5, "n_test": 5} | change))
+
+
 def test_holding_out_splits_the_rows():
     rows = Split(np.arange(20).reshape(10, 2), np.arange(10)[:, None], np.arange(10))
     kept, held = hold_out(rows, 0.3, seed=0)

@@ -51,7 +51,7 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     >>> len(kept), len(held)
     (8, 2)
     """
-    cut = round(share * len(split))
+    cut = round(share * len(split)) if 0 < share < 1 else 0
     if not 0 < cut < len(split):
         raise InputError(
             f"Holding out a share of {share} of {len(split)} rows must leave rows on both sides. "
