@@ -44,7 +44,8 @@ def table3(
     sizes = SIZES if n_train is None else (n_train,)
     records = collect(names, sizes, range(seeds), Records(out))
     say(render(names, sizes, records))
-    say(f"\nTest F1 on {N_TEST:,} rows, {seeds} seeds; {F1_RULE}.")
+    repeated = "1 seed" if seeds == 1 else f"{seeds} seeds, mean ± standard deviation"
+    say(f"\nTest F1 on {N_TEST:,} rows, {repeated}; {F1_RULE}.")
     say("The threshold was chosen on a held-out fifth of the training rows, all else beforehand.")
     say(f"Records: {Records(out).path}")
 
