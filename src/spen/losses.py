@@ -1,4 +1,4 @@
-"""Losses Δ(y, target) between a relaxed output and labels. Each counts wrong labels.
+"""Losses Δ(y, target) between a relaxed output and labels.
 
 On labels of 0 and 1, the Hamming and the squared loss both are the number of wrong
 labels; the log loss is the cross-entropy. In between they differ, which is what
@@ -8,59 +8,43 @@ loss-augmented inference sees.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from spen.context import masked
-from spen.domains import Domain
 from spen.errors import choose
 
 
 class Loss(ABC):
-    """A loss, summed over the labels that were observed."""
-
-    name: ClassVar[str]
+    """A loss that is summed over labels."""
 
     @abstractmethod
-    def per_label(self, y: Tensor, target: Tensor, domain: Domain) -> Tensor:
-        """Return each label's share of the loss, (n, L)."""
-
-    def value(
-        self, y: Tensor, target: Tensor, domain: Domain, observed: Tensor | None = None
-    ) -> Tensor:
-        """Return the loss of each row, (n,)."""
-        return masked(self.per_label(y, target, domain), observed).sum(1)
+    def polynomial(self, target: Tensor) -> tuple[Tensor, Tensor | None] | None:
+        """Return (l, q) where a label's loss is t + l y + ½ q y², or None if it is not so."""
 
 
 class HammingLoss(Loss):
     """Δ = Σ t(1 − y) + (1 − t) y, linear in y."""
 
-    name = "hamming"
-
-    def per_label(self, y: Tensor, target: Tensor, domain: Domain) -> Tensor:
-        return (target + (1 - 2 * target) * y) / domain.wrong_entries_per_error
+    def polynomial(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        return 1 - 2 * target, None
 
 
 class SquaredLoss(Loss):
-    """Δ = Σ (y − t)²."""
+    """Δ = Σ (y − t)²; t² is t on labels."""
 
-    name = "squared"
-
-    def per_label(self, y: Tensor, target: Tensor, domain: Domain) -> Tensor:
-        return (y - target).square() / domain.wrong_entries_per_error
+    def polynomial(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        return -2 * target, torch.full_like(target, 2.0)
 
 
 class LogLoss(Loss):
-    """Δ = −Σ t log y + (1 − t) log(1 − y); on a Simplex −Σ t log y."""
+    """Δ = −Σ t log y + (1 − t) log(1 − y); on a Simplex −Σ t log y. The domain computes it."""
 
-    name = "log"
-
-    def per_label(self, y: Tensor, target: Tensor, domain: Domain) -> Tensor:
-        return domain.log_loss(y, target)
+    def polynomial(self, target: Tensor) -> None:
+        return None
 
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (HammingLoss(), SquaredLoss(), LogLoss())}
+LOSSES: dict[str, Loss] = {"hamming": HammingLoss(), "squared": SquaredLoss(), "log": LogLoss()}
 
 
 def loss_named(name: str) -> Loss:

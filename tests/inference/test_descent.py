@@ -429,10 +429,6 @@ def test_bad_rules():
         spen.MirrorDescent(lr=0.0)
     with pytest.raises(spen.InputError, match="momentum"):
         spen.MirrorDescent(momentum=1.0)
-    from spen.inference.rules import rule_named
-
-    with pytest.raises(spen.UnknownNameError, match="Did you mean 'mirror'"):
-        rule_named("miror")
 
 
 def test_unrolled_gradient_against_finite_differences():

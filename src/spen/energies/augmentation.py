@@ -33,25 +33,26 @@ class LossAugmentation(Energy):
         self.n_labels = domain.size
         self.domain = domain
         self.loss = loss_named(loss)
+        self.loss_name = loss
         self.margin = margin
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
         if context.target is None:
             raise InputError("Loss augmentation needs a target; the context has none.")
         target, observed = context.target, context.observed
-        if self.loss.name == "log":
+        coefficients = self.loss.polynomial(target)
+        if coefficients is None:
             return LogLossProblem(self.domain, target, observed, self.margin)
+        linear, quadratic = coefficients
         each = self.margin / self.domain.wrong_entries_per_error
-        if self.loss.name == "hamming":
-            linear, quadratic = masked(each * (2 * target - 1), observed), None
-        else:
-            linear = masked(2 * each * target, observed)
-            quadratic = masked(torch.full_like(target, -2 * each), observed)
-        constant = -each * masked(target, observed).sum(1)
-        return Form(constant=constant, linear=linear, quadratic=quadratic)
+        return Form(
+            constant=-each * masked(target, observed).sum(1),
+            linear=-each * masked(linear, observed),
+            quadratic=None if quadratic is None else -each * masked(quadratic, observed),
+        )
 
     def extra_repr(self) -> str:
-        return f"domain={self.domain}, loss={self.loss.name!r}, margin={self.margin}"
+        return f"domain={self.domain}, loss={self.loss_name!r}, margin={self.margin}"
 
 
 @dataclass(frozen=True)

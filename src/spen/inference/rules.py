@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from spen.domains import Domain
-from spen.errors import choose
 from spen.inputs import positive, share
 
 
@@ -146,12 +145,3 @@ class ProjectedGradient(Rule):
 
 
 RULES: dict[str, type[Rule]] = {"mirror": MirrorDescent, "projected": ProjectedGradient}
-
-
-def rule_named(name: str, **settings: float) -> Rule:
-    """Return a rule by name: mirror or projected.
-
-    >>> rule_named("mirror", lr=0.5)
-    MirrorDescent(lr=0.5, momentum=0.95, decay=0.0)
-    """
-    return choose(name, RULES, "rule")(**settings)

@@ -53,7 +53,8 @@ def structure(seeds: int = 3, out: Path = Path("runs/structure")) -> None:
 
 SCORES_IN_WORDS = (
     "one block: 100 x the mean over measurements of the squared cosine with the nearest block;\n"
-    "100 means that each measurement weighs one block evenly, a random one has about 15.\n"
+    "100 means that each measurement weighs one block evenly; a random one has about 15,\n"
+    "a random combination of blocks 62.\n"
     "equal within blocks: the same with the nearest combination of blocks; at random 25."
 )
 
