@@ -346,14 +346,28 @@ def test_a_stage_whose_objective_does_not_reach_its_parts_is_refused(rows):
         spen.train(model, [stage], rows)
 
 
-def test_scores_must_be_finite_and_held_out_rows_whole(rows):
+def test_scores_must_be_finite(rows):
     model, stages = build()
     with pytest.raises(spen.InputError, match="score of the held-out rows is nan"):
         spen.train(model, stages, rows, rows, score=lambda truth, soft: float("nan"))
+
+
+def test_a_missing_label_of_a_held_out_row_does_not_count(rows):
+    """Neither in truth nor in prediction: a score sees zeros in both."""
+    seen = []
+
+    def score(truth, soft):
+        seen.append((truth.clone(), soft.clone()))
+        return 0.5
+
     hidden = rows.Y.copy()
-    hidden[0, 0] = np.nan
-    with pytest.raises(spen.InputError, match="must have all of theirs"):
-        spen.train(model, stages, rows, (rows.X, hidden))
+    hidden[0, :3] = np.nan
+    model, stages = build()
+    spen.train(model, stages[:1], rows, Split(rows.X, hidden), score=score)
+    truth, soft = seen[0]
+    assert (truth[0, :3] == 0).all()
+    assert (soft[0, :3] == 0).all()
+    assert (soft[1:] > 0).all()
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])

@@ -17,6 +17,7 @@ class Context:
         known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
         observed: (n, L) True where the target counts in the loss; None means everywhere.
         weight: (n,) the weight of each example in the loss; None means one.
+        label_weight: (L,) the weight of each label in the loss; None means one.
 
     >>> import torch
     >>> context = Context(features=torch.zeros(3, 2))
@@ -29,6 +30,15 @@ class Context:
     known: Tensor | None = None
     observed: Tensor | None = None
     weight: Tensor | None = None
+    label_weight: Tensor | None = None
+
+    @property
+    def counted(self) -> Tensor | None:
+        """How much each label counts in the loss, (n, L); None means one."""
+        if self.label_weight is None:
+            return self.observed
+        weights = self.label_weight.expand(self.n_rows, -1)
+        return weights if self.observed is None else weights * self.observed
 
     @property
     def n_rows(self) -> int:
@@ -46,6 +56,6 @@ def take(tensor: Tensor | None, rows: Tensor) -> Tensor | None:
     return None if tensor is None else tensor[rows]
 
 
-def masked(values: Tensor, observed: Tensor | None) -> Tensor:
-    """Zero the entries of labels that were not observed."""
-    return values if observed is None else values * observed
+def masked(values: Tensor, counted: Tensor | None) -> Tensor:
+    """Weigh the entries of labels by how much they count: zero where they were not observed."""
+    return values if counted is None else values * counted

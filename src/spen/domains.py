@@ -69,8 +69,8 @@ class Domain(ABC):
         """Return the cross-entropy of each label (n, size), from the dual of y."""
 
     @abstractmethod
-    def log_loss_gradient(self, y: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
-        """Return the gradient, with respect to y, of the log loss summed over what was observed."""
+    def log_loss_gradient(self, y: Tensor, target: Tensor, counted: Tensor | None) -> Tensor:
+        """Return the gradient, with respect to y, of the log loss summed over what counts."""
 
     @abstractmethod
     def complete_known(self, known: Tensor) -> Tensor:
@@ -153,9 +153,9 @@ class UnitBox(Domain):
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         return F.softplus(dual) - target * dual
 
-    def log_loss_gradient(self, y: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
+    def log_loss_gradient(self, y: Tensor, target: Tensor, counted: Tensor | None) -> Tensor:
         inside = y.clamp(_LOWEST, 1 - _LOWEST)
-        return masked((inside - target) / (inside * (1 - inside)), observed)
+        return masked((inside - target) / (inside * (1 - inside)), counted)
 
     def complete_known(self, known: Tensor) -> Tensor:
         _check_known(known)
@@ -231,11 +231,11 @@ class Simplex(Domain):
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         return -target * torch.log_softmax(self._split(dual), 2).reshape(dual.shape)
 
-    def log_loss_gradient(self, y: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
-        counted = masked(target, observed)
+    def log_loss_gradient(self, y: Tensor, target: Tensor, counted: Tensor | None) -> Tensor:
+        wanted = masked(target, counted)
         split = self._split(y)
-        mass = self._split(counted).sum(2, keepdim=True) / split.sum(2, keepdim=True)
-        return mass.expand_as(split).reshape(y.shape) - counted / y.clamp_min(_LOWEST**2)
+        mass = self._split(wanted).sum(2, keepdim=True) / split.sum(2, keepdim=True)
+        return mass.expand_as(split).reshape(y.shape) - wanted / y.clamp_min(_LOWEST**2)
 
     def complete_known(self, known: Tensor) -> Tensor:
         _check_known(known)

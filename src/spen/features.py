@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.errors import InputError
 from spen.initialisation import fill_fan_in, fill_uniform
 from spen.inputs import share, whole
+from spen.sparse import Inputs, affine, densify
 
 
 class Features(nn.Module):
@@ -21,9 +21,16 @@ class Features(nn.Module):
     n_inputs: int
     n_features: int
 
+    accepts_sparse: ClassVar[bool] = False
+    """Whether ``forward`` takes a SparseBatch; otherwise sparse batches come in as dense."""
+
     @abstractmethod
-    def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
         """Return F(x). A generator means training: dropout masks are drawn from it."""
+
+    def of(self, inputs: Inputs, generator: torch.Generator | None = None) -> Tensor:
+        """Return F(x) of a batch, dense or sparse."""
+        return self(inputs if self.accepts_sparse else densify(inputs), generator)
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the initial parameters from the generator."""
@@ -64,29 +71,31 @@ class _Stack(Features):
         self.widths = widths
         self.dropout = dropout
         self.n_inputs, self.n_features = widths[0], widths[-1]
+        # (inputs, outputs), so that a sparse input picks whole rows of it.
         self.weights = nn.ParameterList(
-            torch.empty(wide, narrow) for narrow, wide in itertools.pairwise(widths)
+            torch.empty(narrow, wide) for narrow, wide in itertools.pairwise(widths)
         )
         self.biases = nn.ParameterList(torch.empty(width) for width in widths[1:])
         self.reset(torch.Generator().manual_seed(0))
 
+    accepts_sparse: ClassVar[bool] = True
     _gain: ClassVar[float] = 1.0
 
     def _activate(self, z: Tensor) -> Tensor:
         return z
 
-    def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        hidden = inputs
+    def forward(self, inputs: Inputs, generator: torch.Generator | None = None) -> Tensor:
+        hidden: Any = inputs
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            hidden = self._activate(F.linear(hidden, weight, bias))
+            hidden = self._activate(affine(hidden, weight, bias))
             if self.dropout and generator is not None:
                 hidden = drop(hidden, self.dropout, generator)
         return hidden
 
     def reset(self, generator: torch.Generator) -> None:
         for weight, bias in zip(self.weights, self.biases, strict=True):
-            fan_in = weight.shape[1]
-            fill_fan_in(weight, generator, self._gain)
+            fan_in = weight.shape[0]
+            fill_fan_in(weight.t(), generator, self._gain)
             fill_uniform(bias, -(fan_in**-0.5), fan_in**-0.5, generator)
 
     def extra_repr(self) -> str:

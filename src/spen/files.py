@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -30,7 +31,10 @@ def write_atomically(path: Path | str, content: bytes) -> None:
 def write_tensors(path: Path | str, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
     """Write tensors and a JSON header as one safetensors file, atomically."""
     # Tensors may share storage (a frozen copy of a weight), which safetensors refuses.
-    plain = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    plain = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
     write_atomically(path, save(plain, metadata={"spen": json.dumps(header)}))
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from spen.errors import InputError
+from spen.sparse import Rows, SparseRows
 
 
 def as_tensor(value: Any, name: str, dtype: torch.dtype, device: torch.device | None) -> Tensor:
@@ -50,6 +52,57 @@ def as_matrix(
             f"{matrix[row, column].item()}. Drop or fill such entries first."
         )
     return matrix
+
+
+def as_rows(
+    value: Any,
+    name: str = "X",
+    *,
+    columns: int | None = None,
+    rows: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+) -> Rows:
+    """Return finite inputs: a matrix, or a sparse matrix that stays sparse."""
+    if not sparse.issparse(value):
+        return as_matrix(value, name, columns=columns, rows=rows, dtype=dtype, device=device)
+    kept = _as_sparse(value, name, columns, rows, dtype, device)
+    if not np.isfinite(kept.matrix.data).all():
+        raise InputError(f"{name} must hold finite numbers; some entry is nan or infinite.")
+    return kept
+
+
+def as_label_rows(
+    value: Any,
+    name: str = "Y",
+    *,
+    columns: int | None = None,
+    rows: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+) -> tuple[Rows, Tensor | None]:
+    """Return labels as ``as_targets`` does, but leave a sparse matrix sparse."""
+    if not sparse.issparse(value):
+        return as_targets(value, name, columns=columns, rows=rows, dtype=dtype, device=device)
+    kept = _as_sparse(value, name, columns, rows, dtype, device)
+    if not np.isin(kept.matrix.data, (0, 1)).all():
+        raise InputError(f"{name} must hold only 0 and 1; this sparse matrix has other entries.")
+    return kept, None
+
+
+def _as_sparse(
+    value: Any,
+    name: str,
+    columns: int | None,
+    rows: int | None,
+    dtype: torch.dtype,
+    device: torch.device | None,
+) -> SparseRows:
+    if value.ndim != 2 or value.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be a matrix of real numbers; received {value!r}.")
+    kept = SparseRows(value, dtype, device)
+    _check_shape(kept, name, columns, rows)
+    return kept
 
 
 def as_targets(
@@ -111,13 +164,15 @@ def as_mask(
     return mask.bool() if also is None else mask.bool() & also
 
 
-def as_weights(value: Any, rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the weights of examples: finite and not negative."""
-    weight = as_tensor(value, "weight", dtype, device)
-    if weight.shape != (rows,):
-        raise InputError(f"weight must have shape ({rows},); received {tuple(weight.shape)}.")
+def as_weights(
+    value: Any, size: int, name: str = "weight", *, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return the weights of examples or labels: finite and not negative."""
+    weight = as_tensor(value, name, dtype, device)
+    if weight.shape != (size,):
+        raise InputError(f"{name} must have shape ({size},); received {tuple(weight.shape)}.")
     if not (torch.isfinite(weight) & (weight >= 0)).all():
-        raise InputError("weight must hold finite numbers of zero or more.")
+        raise InputError(f"{name} must hold finite numbers of zero or more.")
     return weight
 
 
@@ -141,8 +196,8 @@ def whole(value: Any, name: str, *, least: int = 1) -> None:
         raise InputError(f"{name} must be a whole number of {least} or more; received {value!r}.")
 
 
-def _check_shape(matrix: Tensor, name: str, columns: int | None, rows: int | None) -> None:
-    if matrix.ndim != 2:
+def _check_shape(matrix: Rows, name: str, columns: int | None, rows: int | None) -> None:
+    if len(matrix.shape) != 2:
         raise InputError(f"{name} must have two dimensions; received shape {tuple(matrix.shape)}.")
     if matrix.shape[0] == 0:
         raise InputError(f"{name} is empty: it has no rows. Pass at least one.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,8 @@ from spen.errors import InputError, choose
 from spen.features import Features
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import ROW_TILE, Descent
-from spen.inputs import as_known, as_mask, as_matrix, as_targets, as_weights, whole
+from spen.inputs import as_known, as_mask, as_matrix, as_rows, as_targets, as_weights, whole
+from spen.sparse import row_batches, whole_batch
 
 PARTS = ("features", "local", "global")
 """What a training stage can name: the feature network, the local energy, all other energies."""
@@ -96,15 +98,16 @@ class SPEN(nn.Module):
         """Check a batch and compute its features, once.
 
         Args:
-            inputs: (n, n_inputs) numbers.
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
             target: (n, L) of 0 and 1; nan marks a missing label.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             observed: (n, L) True where the target counts.
             weight: (n,) the weight of each example.
             generator: draws dropout masks; None means none are drawn.
         """
-        inputs = as_matrix(inputs, "X", columns=self.features.n_inputs, **self._like)
-        rows, size = inputs.shape[0], self.domain.size
+        source = as_rows(inputs, "X", columns=self.features.n_inputs, **self._like)
+        batch = whole_batch(source)
+        rows, size = batch.shape[0], self.domain.size
         if target is not None:
             target, seen = as_targets(target, "Y", columns=size, rows=rows, **self._like)
             target, seen = self.domain.complete_target(target, seen)
@@ -113,18 +116,7 @@ class SPEN(nn.Module):
             known = as_known(known, rows, size, **self._like)
         if weight is not None:
             weight = as_weights(weight, rows, **self._like)
-        return self._context(inputs, target, known, observed, weight, generator)
-
-    def _context(
-        self,
-        inputs: Tensor,
-        target: Tensor | None = None,
-        known: Tensor | None = None,
-        observed: Tensor | None = None,
-        weight: Tensor | None = None,
-        generator: torch.Generator | None = None,
-    ) -> Context:
-        return Context(self.features(inputs, generator), target, known, observed, weight)
+        return Context(self.features.of(batch, generator), target, known, observed, weight)
 
     @property
     def _like(self) -> dict[str, Any]:
@@ -172,33 +164,60 @@ class SPEN(nn.Module):
         """Predict: minimise the energy of each input.
 
         Args:
-            inputs: (n, n_inputs) numbers.
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
             inference: the solver; the paper's mirror descent by default.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             start: where inference begins.
             entropy: τ; above zero the prediction is softer.
             batch_size: how many inputs are solved at a time, to bound memory.
         """
-        whole(batch_size, "batch_size")
         inference = inference or Descent()
         if not isinstance(inference, Inference):
             raise InputError(f"inference must be an Inference; received {inference!r}.")
-        inputs = as_matrix(inputs, "X", columns=self.features.n_inputs, **self._like)
-        rows = inputs.shape[0]
+
+        def solve(context: Context) -> Solution:
+            return self.solve_context(context, inference, start, entropy)
+
+        return self.solve_with(solve, inputs, known=known, batch_size=batch_size)
+
+    @torch.no_grad()
+    def solve_with(
+        self,
+        solve: Callable[[Context], Solution],
+        inputs: Any,
+        *,
+        known: Any = None,
+        batch_size: int = 4096,
+    ) -> Solution:
+        """Run ``solve`` on one batch of inputs after the other, and join what it returns.
+
+        Args:
+            solve: from the context of a batch to its solution.
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
+            batch_size: how many inputs are solved at a time, to bound memory.
+        """
+        whole(batch_size, "batch_size")
+        source = as_rows(inputs, "X", columns=self.features.n_inputs, **self._like)
+        rows, width = source.shape
         if known is not None:
             known = as_known(known, rows, self.domain.size, **self._like)
         parts = []
-        for chunk in torch.arange(rows, device=inputs.device).split(batch_size):
+        for chunk in row_batches(rows, width, batch_size, source.device):
             # Filled up with copies of the last row, so that no row is rounded apart.
             filled = torch.cat([chunk, chunk[-1:].expand(-len(chunk) % ROW_TILE)])
-            context = self._context(inputs[filled], known=take(known, filled))
-            solution = self.solve_context(context, inference, start, entropy)
-            parts.append(solution.first(len(chunk)))
+            features = self.features.of(source[filled])
+            parts.append(solve(Context(features, known=take(known, filled))).first(len(chunk)))
         return join_solutions(parts)
 
     @torch.no_grad()
-    def energy_of(self, inputs: Any, y: Any) -> Tensor:
+    def energy_of(self, inputs: Any, y: Any, *, batch_size: int = 4096) -> Tensor:
         """Return the energy (n,) of any labelling, soft or hard."""
-        context = self.context(inputs)
-        y = as_matrix(y, "y", columns=self.domain.size, rows=context.n_rows, **self._like)
-        return self.energy.bind(context).value(y)
+        source = as_rows(inputs, "X", columns=self.features.n_inputs, **self._like)
+        rows, width = source.shape
+        labelling = as_matrix(y, "y", columns=self.domain.size, rows=rows, **self._like)
+        energies = [
+            self.energy.bind(Context(self.features.of(source[chunk]))).value(labelling[chunk])
+            for chunk in row_batches(rows, width, batch_size, source.device)
+        ]
+        return torch.cat(energies)

@@ -7,6 +7,7 @@ stages. Nothing here knows which objective it runs.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +20,17 @@ import torch
 from torch import Tensor
 
 from spen.checkpoint import Epoch, History, Run, describe, describe_module, digest
-from spen.context import Context, take
+from spen.context import Context, masked, take
 from spen.data.dataset import Split
 from spen.decoding import tune_threshold
+from spen.domains import UnitBox
 from spen.errors import InputError, choose
 from spen.inference.base import Inference
 from spen.inference.descent import Descent
-from spen.inputs import as_matrix, as_targets, as_weights, positive, share, whole
+from spen.inputs import as_label_rows, as_rows, as_weights, positive, share, whole
 from spen.model import PARTS, SPEN
 from spen.objectives.base import Objective
+from spen.sparse import Rows, SparseRows, densify, row_batches, whole_batch
 
 OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -94,6 +97,9 @@ class Stage:
             choose(part, dict.fromkeys(PARTS), "part")
 
 
+EVALUATED_AT_ONCE = 4096
+"""Held-out rows that are scored at a time, to bound memory."""
+
 Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
 
@@ -111,6 +117,7 @@ def train(
     *,
     seed: int = 0,
     score: Score = best_f1,
+    label_weight: Any = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: Path | str | None = None,
     resume: bool = False,
@@ -127,6 +134,8 @@ def train(
         valid: held-out rows, for early stopping.
         seed: decides the order of rows and all dropout masks.
         score: ``score(truth, soft prediction)`` of the held-out rows; larger is better.
+            A label that is missing there counts as absent, and as not predicted.
+        label_weight: (L,) the weight of each label in the loss; None means one.
         callbacks: called after each epoch, for progress.
         checkpoint: a file that holds the whole state after each epoch.
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
@@ -134,10 +143,8 @@ def train(
     """
     _check_stages(stages, valid is not None)
     whole(seed, "seed", least=0)
-    rows = _Rows.of(model, train, "train")
+    rows = _Rows.of(model, train, "train", label_weight)
     held_out = None if valid is None else _Rows.of(model, valid, "valid")
-    if held_out is not None and held_out.observed is not None:
-        raise InputError("valid Y has missing labels. Held-out rows must have all of theirs.")
     generator = torch.Generator(model.reference.device).manual_seed(seed)
     run = Run(model, generator, _fingerprint(model, stages, rows, held_out, seed, score))
     if checkpoint is not None:
@@ -171,8 +178,7 @@ def train(
 
 def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
     """Make one pass over the rows; return the mean loss."""
-    n = rows.inputs.shape[0]
-    device = rows.inputs.device
+    n, device = rows.inputs.shape[0], rows.inputs.device
     order = torch.randperm(n, generator=run.generator, device=device)
     batches = order.split(stage.batch_size)
     masks = run.generator if "features" in stage.parts else None
@@ -209,9 +215,15 @@ def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
 
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: _Rows, score: Score) -> float:
-    context = rows.context(model, torch.arange(rows.inputs.shape[0]), None)
-    soft = stage.objective.predict(model, stage.inference, context)
-    value = float(score(rows.target, soft))
+    n, width = rows.inputs.shape
+    truths, softs = [], []
+    for batch in row_batches(n, width, EVALUATED_AT_ONCE, rows.inputs.device):
+        context = rows.context(model, batch, None)
+        soft = stage.objective.predict(model, stage.inference, context).y
+        # A label that is missing is neither there nor predicted.
+        softs.append(masked(soft, context.observed))
+        truths.append(context.target)
+    value = float(score(torch.cat(truths), torch.cat(softs)))
     if not math.isfinite(value):
         raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
     return value
@@ -279,13 +291,16 @@ def _optimiser(model: SPEN, stage: Stage) -> torch.optim.Optimizer:
 class _Rows:
     """Training rows as tensors, checked once."""
 
-    inputs: Tensor
-    target: Tensor
+    inputs: Rows
+    target: Rows
     observed: Tensor | None
     weight: Tensor | None
+    label_weight: Tensor | None
 
     @classmethod
-    def of(cls, model: SPEN, split: Split | tuple[Any, Any], name: str) -> _Rows:
+    def of(
+        cls, model: SPEN, split: Split | tuple[Any, Any], name: str, label_weight: Any = None
+    ) -> _Rows:
         if not isinstance(split, Split):
             if not isinstance(split, tuple | list) or len(split) != 2:
                 raise InputError(
@@ -294,24 +309,30 @@ class _Rows:
                 )
             split = Split(*split)
         like: dict[str, Any] = {"dtype": model.reference.dtype, "device": model.reference.device}
-        inputs = as_matrix(split.X, f"{name} X", columns=model.features.n_inputs, **like)
-        n = inputs.shape[0]
-        target, observed = as_targets(
-            split.Y, f"{name} Y", columns=model.domain.size, rows=n, **like
-        )
-        target, observed = model.domain.complete_target(target, observed)
+        inputs = as_rows(split.X, f"{name} X", columns=model.features.n_inputs, **like)
+        n, size = inputs.shape[0], model.domain.size
+        target, observed = as_label_rows(split.Y, f"{name} Y", columns=size, rows=n, **like)
+        if isinstance(target, SparseRows) and not isinstance(model.domain, UnitBox):
+            target = densify(whole_batch(target))
+        if isinstance(target, Tensor):
+            target, observed = model.domain.complete_target(target, observed)
         weight = None if split.weight is None else as_weights(split.weight, n, **like)
-        return cls(inputs, target, observed, weight)
+        if label_weight is not None:
+            label_weight = as_weights(label_weight, size, "label_weight", **like)
+        return cls(inputs, target, observed, weight, label_weight)
 
     def digest(self) -> str:
-        return digest((self.inputs, self.target, self.observed, self.weight))
+        dense = (self.observed, self.weight, self.label_weight)
+        parts = ((r,) if isinstance(r, Tensor) else r.parts() for r in (self.inputs, self.target))
+        return digest((*itertools.chain(*parts), *dense))
 
     def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:
         return Context(
-            features=model.features(self.inputs[rows], masks),
-            target=self.target[rows],
+            features=model.features.of(self.inputs[rows], masks),
+            target=densify(self.target[rows]),
             observed=take(self.observed, rows),
             weight=take(self.weight, rows),
+            label_weight=self.label_weight,
         )
 
 

@@ -141,7 +141,7 @@ def test_known_labels_are_held_by_every_objective():
     known[:, 2] = 1.0
     held = Context(context.features, context.target, known)
     for objective in (spen.CrossEntropy(), spen.Hinge(), spen.UnrolledLikelihood()):
-        assert (objective.predict(model, spen.Descent(), held)[:, 2] == 1).all()
+        assert (objective.predict(model, spen.Descent(), held).y[:, 2] == 1).all()
 
 
 def test_the_start_of_an_objective_is_used():
@@ -151,9 +151,9 @@ def test_the_start_of_an_objective_is_used():
     one_step = spen.Descent(spen.MirrorDescent(1e-6, 0.0), spen.Stopping(1))
     local = torch.sigmoid(-model.local_scores(context))
     for objective in (spen.Hinge, spen.UnrolledLikelihood):
-        started = objective(start="local").predict(model, one_step, context)
+        started = objective(start="local").predict(model, one_step, context).y
         torch.testing.assert_close(started, local, atol=1e-4, rtol=0)
-        uniform = objective().predict(model, one_step, context)
+        uniform = objective().predict(model, one_step, context).y
         torch.testing.assert_close(uniform, torch.full_like(uniform, 0.5), atol=1e-4, rtol=0)
 
 
@@ -167,7 +167,7 @@ def test_cross_entropy_is_logistic_regression():
         logits, context.target, reduction="none"
     ).sum(1)
     torch.testing.assert_close(spen.CrossEntropy().loss(model, spen.Descent(), context), expected)
-    soft = spen.CrossEntropy().predict(model, spen.Descent(), context)
+    soft = spen.CrossEntropy().predict(model, spen.Descent(), context).y
     torch.testing.assert_close(soft, torch.sigmoid(logits))
 
 

@@ -39,16 +39,16 @@ class LossAugmentation(Energy):
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
         if context.target is None:
             raise InputError("Loss augmentation needs a target; the context has none.")
-        target, observed = context.target, context.observed
+        target, counted = context.target, context.counted
         coefficients = self.loss.polynomial(target)
         if coefficients is None:
-            return LogLossProblem(self.domain, target, observed, self.margin)
+            return LogLossProblem(self.domain, target, counted, self.margin)
         linear, quadratic = coefficients
         each = self.margin / self.domain.wrong_entries_per_error
         return Form(
-            constant=-each * masked(target, observed).sum(1),
-            linear=-each * masked(linear, observed),
-            quadratic=None if quadratic is None else -each * masked(quadratic, observed),
+            constant=-each * masked(target, counted).sum(1),
+            linear=-each * masked(linear, counted),
+            quadratic=None if quadratic is None else -each * masked(quadratic, counted),
         )
 
     def extra_repr(self) -> str:
@@ -61,19 +61,19 @@ class LogLossProblem(Problem):
 
     domain: Domain
     target: Tensor
-    observed: Tensor | None
+    counted: Tensor | None
     margin: float
 
     def value(self, y: Tensor) -> Tensor:
         loss = self.domain.log_loss(y, self.target)
-        return -self.margin * masked(loss, self.observed).sum(1)
+        return -self.margin * masked(loss, self.counted).sum(1)
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        gradient = self.domain.log_loss_gradient(y, self.target, self.observed)
+        gradient = self.domain.log_loss_gradient(y, self.target, self.counted)
         return self.value(y), -self.margin * gradient
 
     def select(self, rows: Tensor) -> LogLossProblem:
-        return replace(self, target=self.target[rows], observed=take(self.observed, rows))
+        return replace(self, target=self.target[rows], counted=take(self.counted, rows))
 
     @property
     def rows_like(self) -> Tensor:

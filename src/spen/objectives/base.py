@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spen.context import Context
 from spen.errors import InputError
-from spen.inference.base import Inference
+from spen.inference.base import Inference, Solution
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -34,8 +34,8 @@ class Objective(ABC):
         """Return the loss of each example, (n,), differentiable in the parameters."""
 
     @abstractmethod
-    def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
-        """Return the soft prediction (n, L) that this objective trains."""
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
+        """Return the solution whose soft labels y (n, L) this objective trains."""
 
 
 def target_of(context: Context) -> Tensor:

@@ -12,7 +12,7 @@ from spen.context import Context
 from spen.energies.augmentation import LossAugmentation
 from spen.energies.base import Problem
 from spen.errors import choose
-from spen.inference.base import Inference
+from spen.inference.base import Inference, Solution
 from spen.inputs import positive
 from spen.losses import loss_named
 from spen.objectives.base import STARTS, Objective, target_of
@@ -31,15 +31,18 @@ class Hinge(Objective):
         delta: Δ, by name: hamming, squared or log.
         margin: how much each wrong label is worth.
         start: where inference begins: "uniform", or the "local" model's output.
+        entropy: τ of the entropy that softens predictions; training does not see it.
     """
 
     delta: str = "hamming"
     margin: float = 1.0
     start: Literal["uniform", "local"] = "uniform"
+    entropy: float = 0.0
 
     def __post_init__(self) -> None:
         loss_named(self.delta)
         positive(self.margin, "margin")
+        positive(self.entropy, "entropy", zero=True)
         choose(self.start, dict.fromkeys(STARTS), "start")
 
     def loss(
@@ -58,8 +61,8 @@ class Hinge(Objective):
         found = inference.relax(augmented).value(solution.y.detach())
         return torch.relu(inference.relax(problem).value(target) - found)
 
-    def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
-        return model.solve_context(context, inference, start=self.start).y
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
+        return model.solve_context(context, inference, self.start, self.entropy)
 
     def _complete(
         self,

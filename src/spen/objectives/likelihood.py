@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from spen.context import Context, masked
-from spen.inference.base import Inference
+from spen.inference.base import Inference, Solution, Status
 from spen.objectives.base import Objective, target_of
 
 if TYPE_CHECKING:
@@ -28,9 +28,17 @@ class CrossEntropy(Objective):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         each = model.domain.log_loss_of_dual(-model.local_scores(context), target_of(context))
-        return masked(each, context.observed).sum(1)
+        return masked(each, context.counted).sum(1)
 
-    def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
-        y = model.domain.to_primal(-model.local_scores(context))
-        known = context.known
-        return y if known is None else model.domain.hold(y, model.domain.complete_known(known))
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
+        """The minimiser of the local energy with entropy weight 1, which is known at once."""
+        scores, domain = model.local_scores(context), model.domain
+        y = domain.to_primal(-scores)
+        if context.known is not None:
+            y = domain.hold(y, domain.complete_known(context.known))
+        return Solution(
+            y=y,
+            energy=(scores * y).sum(1) + domain.negative_entropy(y),
+            steps=torch.zeros(len(y), dtype=torch.int64, device=y.device),
+            status=torch.full((len(y),), Status.CONVERGED, device=y.device),
+        )

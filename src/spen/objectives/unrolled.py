@@ -13,7 +13,7 @@ from spen.energies.base import Problem
 from spen.energies.entropy import Entropy
 from spen.errors import InputError, choose
 from spen.inference.backward import Unrolled
-from spen.inference.base import Inference
+from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent
 from spen.inputs import positive
 from spen.objectives.base import STARTS, Objective, target_of
@@ -47,11 +47,11 @@ class UnrolledLikelihood(Objective):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        y = self._solve(model, inference, context, generator)
+        y = self._solve(model, inference, context, generator).y
         each = model.domain.log_loss(y, target_of(context))
-        return masked(each, context.observed).sum(1)
+        return masked(each, context.counted).sum(1)
 
-    def predict(self, model: SPEN, inference: Inference, context: Context) -> Tensor:
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
         return self._solve(model, inference, context, None)
 
     def _solve(
@@ -60,7 +60,7 @@ class UnrolledLikelihood(Objective):
         inference: Inference,
         context: Context,
         generator: torch.Generator | None,
-    ) -> Tensor:
+    ) -> Solution:
         if not isinstance(inference, Descent):
             raise InputError(
                 "The unrolled likelihood differentiates the steps of a Descent; "
@@ -71,4 +71,4 @@ class UnrolledLikelihood(Objective):
             problem = problem + Entropy(model.domain, self.entropy).bind(context)
         start = model.starting_point(context, self.start)
         unrolled = replace(inference, backward=Unrolled())
-        return unrolled.solve(problem, model.domain, start, context.known).y
+        return unrolled.solve(problem, model.domain, start, context.known)

@@ -61,7 +61,7 @@ def fit(method: Method, rows: Split, seed: int, progress: Progress | None = None
 def soft_prediction(method: Method, model: SPEN, inputs) -> torch.Tensor:
     """Return what the last stage of training trains the model to predict."""
     objective = method.stages[-1].objective
-    return objective.predict(model, method.inference, model.context(inputs))
+    return objective.predict(model, method.inference, model.context(inputs)).y
 
 
 def _decode(method: Method, model: SPEN, held: Split) -> tuple[float | None, float]:

@@ -1,0 +1,140 @@
+"""Sparse inputs: kept as they are, and handed to the feature network a batch at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy import sparse
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SparseBatch:
+    """Some rows of a sparse matrix, in compressed rows.
+
+    Attributes:
+        columns: (entries,) the column of each entry, row by row.
+        values: (entries,) the entries.
+        offsets: (n + 1,) where each row begins.
+        n_columns: the width of the matrix.
+
+    >>> SparseRows(sparse.csr_array([[0.0, 2.0], [1.0, 0.0]]))[torch.tensor([0])].to_dense()
+    tensor([[0., 2.]])
+    """
+
+    columns: Tensor
+    values: Tensor
+    offsets: Tensor
+    n_columns: int
+
+    @property
+    def shape(self) -> torch.Size:
+        """(rows, columns)."""
+        return torch.Size((self.offsets.shape[0] - 1, self.n_columns))
+
+    def to_dense(self) -> Tensor:
+        """Return the rows as a dense matrix."""
+        dense = self.values.new_zeros(self.shape)
+        counts = self.offsets.diff()
+        rows = torch.repeat_interleave(counts, output_size=self.columns.shape[0])
+        dense[rows, self.columns] = self.values
+        return dense
+
+
+class SparseRows:
+    """A sparse matrix on the host, whose rows become batches on a device when asked for."""
+
+    def __init__(
+        self,
+        matrix: Any,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+    ) -> None:
+        plain = np.float64 if dtype == torch.float64 else np.float32
+        self.matrix = sparse.csr_array(matrix, dtype=plain)
+        if not self.matrix.has_canonical_format:
+            # A copy, because summing duplicates would change the caller's matrix.
+            self.matrix = self.matrix.copy()
+            self.matrix.sum_duplicates()
+        self.dtype = dtype
+        self.device = torch.device("cpu") if device is None else device
+
+    @property
+    def shape(self) -> torch.Size:
+        """(rows, columns)."""
+        rows, columns = self.matrix.shape  # type: ignore[misc]
+        return torch.Size((rows, columns))
+
+    def __getitem__(self, rows: Tensor) -> SparseBatch:
+        part = self.matrix[rows.cpu().numpy()]
+        columns, offsets = (
+            torch.from_numpy(a.astype(np.int64)) for a in (part.indices, part.indptr)
+        )
+        return SparseBatch(
+            columns.to(self.device),
+            torch.from_numpy(part.data).to(self.device),
+            offsets.to(self.device),
+            part.shape[1],
+        )
+
+    def parts(self) -> tuple[Tensor, ...]:
+        """Return the arrays that make up the matrix."""
+        return tuple(
+            torch.from_numpy(array)
+            for array in (self.matrix.indptr, self.matrix.indices, self.matrix.data)
+        )
+
+
+Inputs = Tensor | SparseBatch
+"""What a feature network gets: one batch, dense or sparse."""
+
+Rows = Tensor | SparseRows
+"""Rows of inputs or labels: a tensor, or a sparse matrix on the host."""
+
+
+def affine(batch: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x W + b, for weight (columns, outputs) and a batch that is dense or sparse.
+
+    >>> rows = SparseRows(sparse.csr_array([[0.0, 2.0], [1.0, 0.0]]))
+    >>> affine(rows[torch.tensor([0])], torch.eye(2), torch.ones(2))
+    tensor([[1., 3.]])
+    """
+    if isinstance(batch, Tensor):
+        return F.linear(batch, weight.t(), bias)
+    picked = F.embedding_bag(
+        batch.columns,
+        weight,
+        batch.offsets,
+        mode="sum",
+        per_sample_weights=batch.values,
+        include_last_offset=True,
+    )
+    return picked + bias
+
+
+def densify(batch: Inputs) -> Tensor:
+    """Return a batch as a dense tensor."""
+    return batch if isinstance(batch, Tensor) else batch.to_dense()
+
+
+def whole_batch(rows: Rows) -> Inputs:
+    """Return all rows as one batch."""
+    return rows if isinstance(rows, Tensor) else rows[torch.arange(rows.shape[0])]
+
+
+def row_batches(rows: int, width: int, at_most: int, device: torch.device) -> list[Tensor]:
+    """Split row numbers into batches of ``at_most`` rows, fewer where rows are very wide.
+
+    >>> [len(batch) for batch in row_batches(10, 3, 4, torch.device("cpu"))]
+    [4, 4, 2]
+    """
+    budget = max(8, LARGEST_DENSE_BATCH // max(width, 1))
+    return list(torch.arange(rows, device=device).split(min(at_most, budget)))
+
+
+LARGEST_DENSE_BATCH = 2**25
+"""Entries of the largest batch that is made dense at a time: 128 MiB of float32."""

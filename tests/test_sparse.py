@@ -1,0 +1,117 @@
+"""Sparse inputs and labels: the same numbers as dense ones, and never made dense."""
+
+import hypothesis.extra.numpy as arrays
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+import spen
+from spen.data.dataset import Split
+from spen.sparse import SparseRows, affine, densify
+
+MATRICES = arrays.arrays(
+    np.float32,
+    st.tuples(st.integers(1, 6), st.integers(1, 5)),
+    elements=st.sampled_from([0.0, 0.0, 1.0, -2.5]),
+)
+
+
+@given(MATRICES, st.data())
+def test_rows_of_a_sparse_matrix_are_those_of_the_dense_one(dense, data):
+    index = data.draw(st.lists(st.integers(0, len(dense) - 1), max_size=8))
+    rows = torch.tensor(index, dtype=torch.int64)
+    batch = SparseRows(sparse.csr_array(dense))[rows]
+    assert batch.shape == (len(index), dense.shape[1])
+    assert torch.equal(densify(batch), torch.from_numpy(dense)[rows])
+    weight = torch.arange(dense.shape[1] * 3.0).reshape(-1, 3)
+    bias = torch.tensor([1.0, 0.0, -1.0])
+    expected = affine(torch.from_numpy(dense)[rows], weight, bias)
+    assert torch.allclose(affine(batch, weight, bias), expected)
+
+
+def test_repeated_entries_add_up_and_the_users_matrix_stays_as_it_is():
+    matrix = sparse.csr_array((np.ones(3), [1, 1, 0], [0, 3]), shape=(1, 2))
+    batch = SparseRows(matrix)[torch.tensor([0])]
+    assert densify(batch).tolist() == [[1.0, 2.0]]
+    assert matrix.nnz == 3
+
+
+def model_of(features: spen.Features) -> spen.SPEN:
+    energy = spen.LocalEnergy(features.n_features, 4) + spen.LabelEnergy(4, 3, "softplus")
+    return spen.SPEN(features, energy, spen.UnitBox(4), seed=0)
+
+
+@pytest.fixture
+def sparse_rows() -> Split:
+    rng = np.random.default_rng(0)
+    X = (rng.random((60, 12)) < 0.2) * rng.standard_normal((60, 12))
+    return Split(sparse.csr_matrix(X), sparse.csr_matrix(rng.random((60, 4)) < 0.3))
+
+
+@pytest.mark.parametrize("features", [spen.MLP(12, 6), spen.Identity(12), spen.Linear(12, 3)])
+def test_training_and_predicting_on_sparse_rows_is_that_on_dense_rows(features, sparse_rows):
+    dense_rows = Split(sparse_rows.X.toarray(), sparse_rows.Y.toarray().astype(float))
+    stage = spen.Stage("all", spen.UnrolledLikelihood(1.0), spen.Descent(), epochs=2, batch_size=16)
+    answers = []
+    for rows in (sparse_rows, dense_rows):
+        model = model_of(features)
+        history = spen.train(model, [stage], rows, rows, seed=0)
+        energy = model.energy_of(rows.X, np.ones((60, 4)))
+        answers.append((history.epochs[-1].loss, model.solve(rows.X, entropy=1.0).y, energy))
+    (loss, y, energy), (dense_loss, dense_y, dense_energy) = answers
+    assert loss == pytest.approx(dense_loss, rel=1e-4)
+    assert torch.allclose(y, dense_y, atol=1e-4)
+    assert torch.allclose(energy, dense_energy, atol=1e-4)
+
+
+def test_a_checkpoint_knows_sparse_rows_apart(tmp_path, sparse_rows):
+    stage = spen.Stage("all", spen.CrossEntropy(), parts=("features", "local"), epochs=1)
+    path = tmp_path / "run.ckpt"
+    spen.train(model_of(spen.MLP(12, 6)), [stage], sparse_rows, checkpoint=path)
+    other = Split(sparse_rows.X * 2, sparse_rows.Y)
+    with pytest.raises(spen.CheckpointError, match="differs in training rows"):
+        spen.train(model_of(spen.MLP(12, 6)), [stage], other, checkpoint=path, resume=True)
+
+
+def test_bad_sparse_input_is_named(sparse_rows):
+    model = model_of(spen.MLP(12, 6))
+    bad = sparse_rows.X.copy()
+    bad.data[0] = np.inf
+    with pytest.raises(spen.InputError, match="X must hold finite numbers"):
+        model.solve(bad)
+    with pytest.raises(spen.InputError, match="must have 12 columns"):
+        model.solve(sparse_rows.X[:, :5])
+    stage = spen.Stage("all", spen.CrossEntropy(), parts=("local",))
+    with pytest.raises(spen.InputError, match="only 0 and 1"):
+        spen.train(model, [stage], (sparse_rows.X, sparse_rows.Y * 2.0))
+
+
+@pytest.mark.parametrize(
+    "objective", [spen.CrossEntropy(), spen.UnrolledLikelihood(), spen.Hinge()]
+)
+@pytest.mark.parametrize("domain", [spen.UnitBox(4), spen.Simplex(4)])
+def test_a_label_of_no_weight_does_not_matter(objective, domain):
+    """Its target may be anything: the loss is the same. With weight two it counts double."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6, 3)).astype(np.float32)
+    model = spen.SPEN(spen.Identity(3), spen.LocalEnergy(3, 4), domain, seed=0)
+    target = np.eye(4, dtype=np.float32)[[0, 1, 2, 0, 1, 2]]
+
+    def loss(target, weight):
+        context = model.context(X, target)
+        context = spen.Context(context.features, context.target, label_weight=torch.tensor(weight))
+        return objective.loss(model, spen.Descent(), context)
+
+    if isinstance(domain, spen.UnitBox) and not isinstance(objective, spen.Hinge):
+        flipped = target.copy()
+        flipped[:, 3] = 1
+        without = [1.0, 1.0, 1.0, 0.0]
+        assert torch.allclose(loss(target, without), loss(flipped, without))
+    plain, double = loss(target, [1.0] * 4), loss(target, [2.0] * 4)
+    if isinstance(objective, spen.Hinge):
+        assert (double >= plain).all()
+    else:
+        assert torch.allclose(double, 2 * plain)
