@@ -7,23 +7,43 @@ from typing import Any
 
 import numpy as np
 
+from spen.agreement import BLOCK, as_array, as_floats, check_shapes, marked
 from spen.errors import InputError
-from spen.metrics import as_array, example_f1
+from spen.inputs import positive
+from spen.metrics import example_f1, mean_f1
 
 THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
 """The thresholds that are tried: 0, .01 to .05, and .10 to .75 in steps of .05."""
 
+LARGEST_EMPTY = 10.0
+"""The most by which empty label sets are taken to be likelier than for independent labels."""
 
-def apply_threshold(soft: Any, threshold: float) -> np.ndarray:
-    """Return 1 where the soft prediction is above the threshold, else 0.
+
+def apply_threshold(soft: Any, threshold: Any) -> np.ndarray:
+    """Return 1 where the soft prediction is above the threshold, else 0, as int8.
+
+    The comparison is made in the floating type of the predictions: 0.3 in float32 is not
+    above a threshold of 0.3.
+
+    Args:
+        soft: (n, L) numbers.
+        threshold: one for all labels, or (L,) one for each.
 
     >>> apply_threshold([[0.2, 0.6]], 0.5)
     array([[0, 1]], dtype=int8)
+    >>> apply_threshold([[0.2, 0.6]], [0.1, 0.7])
+    array([[1, 0]], dtype=int8)
     """
-    values = as_array(soft)
-    if np.isnan(values).any():
-        raise InputError("Soft predictions must be numbers; some are nan.")
-    return (values > threshold).astype(np.int8)
+    values = _numbers(soft)
+    bounds = as_array(threshold)
+    if bounds.ndim and bounds.shape != values.shape[-1:]:
+        raise InputError(
+            "The threshold must be one number or one for each label; received shape "
+            f"{bounds.shape} for predictions of shape {values.shape}."
+        )
+    if np.isnan(bounds).any():
+        raise InputError("The threshold must be a number; received nan.")
+    return (values > bounds.astype(values.dtype)).astype(np.int8)
 
 
 def tune_threshold(
@@ -43,9 +63,201 @@ def tune_threshold(
     """
     if not len(candidates):
         raise InputError("candidates is empty: give at least one threshold to try.")
-    scores = np.array([score(truth, apply_threshold(soft, value)) for value in candidates])
+    if score is example_f1:
+        scores = np.array(_example_f1_at(candidates, truth, soft))
+    else:
+        scores = np.array([score(truth, apply_threshold(soft, value)) for value in candidates])
     if np.isnan(scores).any():
         raise InputError("The score is nan for some threshold, so none can be called the best.")
     best = np.flatnonzero(scores == scores.max())
     middle = best[len(best) // 2]
     return float(candidates[middle]), float(scores[middle])
+
+
+def tune_label_thresholds(
+    truth: Any,
+    soft: Any,
+    *,
+    candidates: Sequence[float] = THRESHOLDS,
+    shrink: float = 50.0,
+    sweeps: int = 3,
+) -> tuple[np.ndarray, float]:
+    """Return a threshold for each label, (L,), and their example-averaged F1 on held-out data.
+
+    From the best global threshold, each label in turn moves to the candidate that helps
+    most, the frequent labels first. A label with few positive rows says little about its
+    threshold, so its candidates are drawn towards the global one: by the share
+    shrink / (shrink + positive rows). On the rows given, the result is never worse than
+    the global threshold.
+
+    Args:
+        truth: (n, L) of 0 and 1; nan marks a missing label.
+        soft: (n, L) numbers.
+        candidates: the thresholds to try.
+        shrink: how many positive rows a label needs to move half of the way.
+        sweeps: how often to go over the labels at most.
+
+    >>> soft = [[0.9, 0.3], [0.6, 0.1], [0.9, 0.1], [0.6, 0.3]]
+    >>> tune_label_thresholds([[1, 1], [0, 0], [1, 0], [0, 1]], soft, shrink=0)
+    (array([0.6 , 0.25]), 1.0)
+    """
+    positive(shrink, "shrink", zero=True)
+    start, start_score = tune_threshold(truth, soft, candidates=candidates)
+    t, values, known = _held_out(truth, soft)
+    t, values = t[known > 0], values[known > 0]
+    thresholds = np.full(t.shape[1], start)
+    on = values > thresholds.astype(values.dtype)
+    both, sizes = (t & on).sum(1), t.sum(1) + on.sum(1)
+    positives = t.sum(0)
+    steps = np.sort(np.asarray(candidates, dtype=float)) - start
+    for _ in range(sweeps):
+        moved = False
+        for label in np.argsort(-positives, kind="stable"):
+            if not positives[label]:
+                continue
+            tried = start + steps * positives[label] / (positives[label] + shrink)
+            t_l, on_l = t[:, label], on[:, label]
+            without, others = both - (t_l & on_l), sizes - on_l
+            gain = _row_f1(without + t_l, others + 1) - _row_f1(without, others)
+            best = _best_cut(values[:, label], gain, tried, float(thresholds[label]))
+            if best != thresholds[label]:
+                new = values[:, label] > np.asarray(best, values.dtype)
+                both, sizes = without + (t_l & new), others + new
+                on[:, label], thresholds[label], moved = new, best, True
+        if not moved:
+            break
+    score = example_f1(truth, apply_threshold(soft, thresholds))
+    # Sums of many small gains round; what was promised is about the score itself.
+    if score < start_score:
+        return np.full(t.shape[1], start), start_score
+    return thresholds, score
+
+
+def expected_f1(probabilities: Any, *, empty: float = 1.0) -> np.ndarray:
+    """Return for each row the labels that maximise its expected F1, (n, L) of int8.
+
+    The best set of k labels is that of the k most probable ones. With q the probability
+    that the row has no label, the row's labels number m = max(1, Σp / (1 − q)) on average
+    where it has any, and the expected F1 is about
+
+        2 Σ_{top k} p / (k + m)   for k ≥ 1,   and q for k = 0,
+
+    since an empty prediction of an empty row counts 1. Of equally good k the smallest one
+    above zero is taken, and of equally probable labels the one in the earlier column.
+
+    The labels' own probabilities do not tell q. It is min(empty · Π(1 − p), 1 − max p):
+    independent labels have empty = 1, but on most data rows without labels are far rarer,
+    which ``tune_empty`` finds out; empty = 0 always predicts something.
+
+    Args:
+        probabilities: (n, L) between 0 and 1.
+        empty: how likely an empty label set is, relative to independent labels.
+
+    >>> expected_f1([[0.9, 0.5, 0.1], [0.1, 0.2, 0.1]])
+    array([[1, 1, 0],
+           [0, 0, 0]], dtype=int8)
+    >>> expected_f1([[0.1, 0.2, 0.1]], empty=0)
+    array([[1, 1, 0]], dtype=int8)
+    """
+    positive(empty, "empty", zero=True)
+    values = _probabilities(probabilities)
+    labels = np.zeros(values.shape, np.int8)
+    step = max(1, BLOCK // values.shape[1])
+    for begin in range(0, len(values), step):
+        _decode_block(values[begin : begin + step], labels[begin : begin + step], empty)
+    return labels
+
+
+def tune_empty(truth: Any, probabilities: Any) -> float:
+    """Return ``empty`` for ``expected_f1``: how much likelier empty rows are than Π(1 − p) says.
+
+    It is the share of held-out rows without labels over the mean of Π(1 − p).
+
+    >>> tune_empty([[1, 0], [0, 1], [0, 0], [1, 1]], [[0.5, 0.5]] * 4)
+    1.0
+    >>> tune_empty([[1, 0], [0, 1]], [[0.5, 0.5]] * 2)
+    0.0
+    """
+    t, _, known = _held_out(truth, _probabilities(probabilities))
+    p = np.where(np.isnan(as_array(truth)), 0.0, as_array(probabilities))
+    rows = known > 0
+    share, independent = (t.sum(1) == 0)[rows].mean(), np.prod(1 - p, axis=1)[rows].mean()
+    if share == 0 or independent * LARGEST_EMPTY <= share:
+        return 0.0 if share == 0 else LARGEST_EMPTY
+    return float(share / independent)
+
+
+def _decode_block(values: np.ndarray, labels: np.ndarray, empty: float) -> None:
+    """Set the labels of some rows; each row's depend on that row alone, to the last bit."""
+    p = np.ascontiguousarray(values, dtype=float)
+    order = np.argsort(-p, axis=1, kind="stable")
+    ranked = np.take_along_axis(p, order, axis=1)
+    # Running sums and products go from left to right, whatever the number of rows.
+    sums = np.cumsum(ranked, axis=1)
+    q = np.minimum(empty * np.cumprod(1 - ranked, axis=1)[:, -1], 1 - ranked[:, 0])
+    size = np.maximum(1.0, sums[:, -1] / np.maximum(1 - q, np.finfo(float).tiny))
+    ranks = np.arange(1, p.shape[1] + 1)
+    value = 2 * sums / (ranks + size[:, None])
+    best = np.where(q > value.max(axis=1), 0, ranks[value.argmax(axis=1)])
+    np.put_along_axis(labels, order, (ranks <= best[:, None]).astype(np.int8), axis=1)
+
+
+def _best_cut(values: np.ndarray, gain: np.ndarray, tried: np.ndarray, now: float) -> float:
+    """Return the threshold above which the rows' gains add up to the most, or the present one."""
+    cuts = np.append(tried, now)
+    order = np.argsort(cuts, kind="stable")
+    # A row is on for the cuts that are below its value; sum from the highest cut downwards.
+    below = np.searchsorted(cuts[order].astype(values.dtype), values, side="left")
+    per_cut = np.bincount(below, gain, minlength=len(cuts) + 1)
+    totals = np.empty(len(cuts))
+    totals[order] = np.cumsum(per_cut[::-1])[::-1][1:]
+    if totals.max() <= totals[-1] + 1e-9:
+        return now
+    best = tried[totals[:-1] >= totals.max() - 1e-9]
+    return float(best[np.abs(best - now).argmin()])
+
+
+def _row_f1(both: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    return np.where(sizes > 0, 2 * both / np.maximum(sizes, 1), 1.0)
+
+
+def _example_f1_at(candidates: Sequence[float], truth: Any, soft: Any) -> list[float]:
+    """Return example_f1 at each threshold, to the last bit, with one look at the truth."""
+    t, values, known = _held_out(truth, soft)
+    rows, columns = np.nonzero(t)
+    at_true, sizes = values[rows, columns], np.bincount(rows, minlength=len(t))
+    scores = []
+    for threshold in np.asarray(candidates, dtype=float).astype(values.dtype):
+        both = np.bincount(rows[at_true > threshold], minlength=len(t))
+        predicted = np.count_nonzero(values > threshold, axis=1)
+        scores.append(mean_f1(both, sizes + predicted, known, empty="one"))
+    return scores
+
+
+def _held_out(truth: Any, soft: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where labels are on, soft predictions (−inf where not known), known per row."""
+    t, values = as_floats(truth), _numbers(soft)
+    check_shapes(t.shape, values.shape)
+    on, missing = marked(t, "truth")
+    if missing is None:
+        return on, values, np.full(len(t), t.shape[1])
+    return on, np.where(missing, -np.inf, values), (~missing).sum(1)
+
+
+def _numbers(soft: Any) -> np.ndarray:
+    values = as_floats(soft)
+    if np.isnan(values).any():
+        raise InputError("Soft predictions must be numbers; some are nan.")
+    return values
+
+
+def _probabilities(value: Any) -> np.ndarray:
+    values = as_floats(value)
+    if values.ndim != 2 or not values.size:
+        raise InputError(
+            "Probabilities must be a matrix (rows, labels), not empty; "
+            f"received shape {values.shape}."
+        )
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError("Probabilities must be between 0 and 1; some are not.")
+    return values
