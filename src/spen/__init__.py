@@ -20,6 +20,7 @@ _PUBLIC = {
     "Dataset": "spen.data.dataset",
     "Descent": "spen.inference.descent",
     "Detached": "spen.inference.backward",
+    "Diagnosis": "spen.diagnosis",
     "Domain": "spen.domains",
     "Energy": "spen.energies.base",
     "EnergyCheckError": "spen.errors",
@@ -32,6 +33,7 @@ _PUBLIC = {
     "Inference": "spen.inference.base",
     "InputError": "spen.errors",
     "LabelEnergy": "spen.energies.label",
+    "LabelStructure": "spen.structure",
     "Linear": "spen.features",
     "LocalEnergy": "spen.energies.local",
     "LossAugmentation": "spen.energies.augmentation",
@@ -44,6 +46,7 @@ _PUBLIC = {
     "ProjectedGradient": "spen.inference.rules",
     "Rule": "spen.inference.rules",
     "SPEN": "spen.model",
+    "SPENClassifier": "spen.estimator",
     "Simplex": "spen.domains",
     "Solution": "spen.inference.base",
     "SpenError": "spen.errors",
@@ -55,13 +58,18 @@ _PUBLIC = {
     "UnknownNameError": "spen.errors",
     "Unrolled": "spen.inference.backward",
     "UnrolledLikelihood": "spen.objectives.unrolled",
+    "UnsizedEnergy": "spen.energies.unsized",
     "check_energy": "spen.energies.check",
     "example_f1": "spen.metrics",
     "exclusive_blocks": "spen.data.synthetic",
+    "expected_f1": "spen.decoding",
     "hamming_error": "spen.metrics",
     "hold_out": "spen.data.dataset",
+    "load": "spen.model_file",
+    "load_dataset": "spen.data.load",
     "search_error_rate": "spen.metrics",
     "train": "spen.training",
+    "tune_label_thresholds": "spen.decoding",
     "tune_threshold": "spen.decoding",
 }
 
@@ -71,8 +79,12 @@ if TYPE_CHECKING:
     from spen.data.dataset import Dataset as Dataset
     from spen.data.dataset import Split as Split
     from spen.data.dataset import hold_out as hold_out
+    from spen.data.load import load_dataset as load_dataset
     from spen.data.synthetic import exclusive_blocks as exclusive_blocks
+    from spen.decoding import expected_f1 as expected_f1
+    from spen.decoding import tune_label_thresholds as tune_label_thresholds
     from spen.decoding import tune_threshold as tune_threshold
+    from spen.diagnosis import Diagnosis as Diagnosis
     from spen.domains import Domain as Domain
     from spen.domains import Simplex as Simplex
     from spen.domains import UnitBox as UnitBox
@@ -87,12 +99,14 @@ if TYPE_CHECKING:
     from spen.energies.label import LabelEnergy as LabelEnergy
     from spen.energies.local import LocalEnergy as LocalEnergy
     from spen.energies.pairwise import PairwiseEnergy as PairwiseEnergy
+    from spen.energies.unsized import UnsizedEnergy as UnsizedEnergy
     from spen.errors import CheckpointError as CheckpointError
     from spen.errors import EnergyCheckError as EnergyCheckError
     from spen.errors import InputError as InputError
     from spen.errors import MissingPackageError as MissingPackageError
     from spen.errors import SpenError as SpenError
     from spen.errors import UnknownNameError as UnknownNameError
+    from spen.estimator import SPENClassifier as SPENClassifier
     from spen.features import MLP as MLP
     from spen.features import Features as Features
     from spen.features import Identity as Identity
@@ -111,10 +125,12 @@ if TYPE_CHECKING:
     from spen.metrics import hamming_error as hamming_error
     from spen.metrics import search_error_rate as search_error_rate
     from spen.model import SPEN as SPEN
+    from spen.model_file import load as load
     from spen.objectives.base import Objective as Objective
     from spen.objectives.hinge import Hinge as Hinge
     from spen.objectives.likelihood import CrossEntropy as CrossEntropy
     from spen.objectives.unrolled import UnrolledLikelihood as UnrolledLikelihood
+    from spen.structure import LabelStructure as LabelStructure
     from spen.training import Stage as Stage
     from spen.training import train as train
 

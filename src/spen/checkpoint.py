@@ -156,9 +156,9 @@ class Run:
             self.stage, self.epoch = header["stage"], header["epoch"]
             self.best_epoch, self.best_score = header["best_epoch"], header["best_score"]
             self.history = History([Epoch(**epoch) for epoch in header["history"]])
-            self._optimiser_state = _under("optimiser/", tensors)
-            self._best = _under("best/", tensors)
-            weights = _under("weights/", tensors)
+            self._optimiser_state = under("optimiser/", tensors)
+            self._best = under("best/", tensors)
+            weights = under("weights/", tensors)
             shapes = {name: tensor.shape for name, tensor in self._weights()}
             if {name: tensor.shape for name, tensor in weights.items()} != shapes:
                 raise KeyError("weights")
@@ -176,7 +176,8 @@ class Run:
             current[name].copy_(tensor)
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose name starts with a prefix, without it."""
     return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
 

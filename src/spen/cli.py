@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
 import spen
+from spen.commands import data as data_commands
 from spen.commands.demo import demo
+from spen.commands.evaluate import evaluate
+from spen.commands.fit import fit
+from spen.commands.predict import predict
 from spen.commands.reproduce import structure, table3
 from spen.errors import SpenError
 
@@ -17,16 +23,30 @@ app = App(
     version=spen.__version__,
 )
 app.command(demo)
+for command in (fit, predict, evaluate):
+    app.command(command)
 reproduce = App(name="reproduce", help="Make a table or figure of the paper.")
 reproduce.command(table3)
 reproduce.command(structure)
 app.command(reproduce)
+data = App(name="data", help="Data sets: which there are, what is in them, and getting them.")
+data.command(data_commands.list_sets, name="list")
+data.command(data_commands.show)
+data.command(data_commands.fetch)
+app.command(data)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
+    tokens = sys.argv[1:] if arguments is None else arguments
     try:
-        app(exit_on_error=False, print_error=False, result_action="return_value")
+        app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except KeyboardInterrupt:
+        print("spen: stopped", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader, such as `head`, has had enough; nothing is left to tell it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (SpenError, CycloptsError, OSError) as problem:
         print(f"spen: {problem}", file=sys.stderr)  # noqa: T201
         sys.exit(2)

@@ -12,6 +12,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+LISTED_CHOICES = 30
+"""Choices that an error lists; of a thousand labels it names the first."""
+
 
 class SpenError(Exception):
     """The base of all errors that spen raises on purpose."""
@@ -38,7 +41,7 @@ class MissingPackageError(SpenError, ImportError):
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """Return the nearest choice as a hint, and all of them.
+    """Return the nearest choice as a hint, and all of them where they are not too many.
 
     >>> did_you_mean("hardtan", ["relu", "hardtanh"])
     "Did you mean 'hardtanh'? Choose from: hardtanh, relu."
@@ -46,7 +49,9 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     choices = sorted(choices)
     near = difflib.get_close_matches(str(name), choices, n=1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    return f"{hint}Choose from: {', '.join(choices)}."
+    listed, rest = choices[:LISTED_CHOICES], len(choices) - LISTED_CHOICES
+    more = f", and {rest} more" if rest > 0 else ""
+    return f"{hint}Choose from: {', '.join(listed)}{more}."
 
 
 def choose(name: str, choices: Mapping[str, T], what: str) -> T:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,17 +17,30 @@ from torch import Tensor
 from spen.errors import CheckpointError
 
 
-def write_atomically(path: Path | str, content: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
+@contextmanager
+def open_atomically(path: Path | str) -> Iterator[BinaryIO]:
+    """Open a file so that a reader sees the old one or the new one, never a part.
+
+    It takes its place when the block ends; if the block fails, the old one stays.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # One name per file: what a killed process left behind is overwritten by the next.
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path | str, content: bytes) -> None:
+    """Write a file at once: it is whole, or not there at all."""
+    with open_atomically(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def write_tensors(path: Path | str, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:

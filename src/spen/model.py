@@ -8,9 +8,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+import spen.threads  # noqa: F401  (its import makes forks safe)
 from spen.context import Context, take
 from spen.domains import Domain
-from spen.energies.base import Energy, energy_terms
+from spen.energies.base import Energy, Problem, energy_terms
 from spen.energies.entropy import Entropy
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError, choose
@@ -144,11 +145,16 @@ class SPEN(nn.Module):
         entropy: float = 0.0,
     ) -> Solution:
         """Minimise the energy of a bound batch; τ = ``entropy`` softens the answer."""
-        problem = self.energy.bind(context)
-        if entropy:
-            problem = problem + Entropy(self.domain, entropy).bind(context)
+        problem = self.smoothed(context, entropy)
         first = self.starting_point(context, start)
         return inference.solve(problem, self.domain, first, context.known)
+
+    def smoothed(
+        self, context: Context, entropy: float, generator: torch.Generator | None = None
+    ) -> Problem:
+        """Bind the energy to a batch, and take τ = ``entropy`` times the entropy off it."""
+        problem = self.energy.bind(context, generator)
+        return problem + Entropy(self.domain, entropy).bind(context) if entropy else problem
 
     @torch.no_grad()
     def solve(

@@ -6,8 +6,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from spen.checkpoint import Epoch
+if TYPE_CHECKING:
+    from spen.checkpoint import Epoch
 
 
 def say(text: str = "") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from spen.errors import InputError
 
 if TYPE_CHECKING:
     from spen.energies.form import Form
+    from spen.energies.unsized import UnsizedEnergy
 
 
 class Problem(ABC):
@@ -161,6 +162,18 @@ class Energy(nn.Module):
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the initial parameters from the generator."""
+
+    @classmethod
+    def unsized(cls, **settings: Any) -> UnsizedEnergy:
+        """Describe such an energy without its sizes, which a fit knows.
+
+        >>> from spen import LabelEnergy
+        >>> LabelEnergy.unsized(measurements=15, nonlinearity="relu")
+        LabelEnergy.unsized(measurements=15, nonlinearity='relu')
+        """
+        from spen.energies.unsized import UnsizedEnergy, UnsizedTerm
+
+        return UnsizedEnergy((UnsizedTerm(cls, settings),))
 
     def __add__(self, other: Energy) -> Energy:
         return SumEnergy(self, other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -16,12 +16,21 @@ if TYPE_CHECKING:
     from spen.model import SPEN
 
 
+Start = Literal["uniform", "local"]
 STARTS = ("uniform", "local")
 """Where inference may begin."""
 
 
 class Objective(ABC):
-    """A training loss, one number per example. It says itself which inference it needs."""
+    """A training loss, one number per example. It says itself which inference it needs.
+
+    Attributes:
+        start: where the inference of a prediction begins.
+        entropy: τ of the entropy that a prediction minimises along with the energy.
+    """
+
+    start: Start = "uniform"
+    entropy: float = 0.0
 
     @abstractmethod
     def loss(

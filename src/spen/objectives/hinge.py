@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from spen.errors import choose
 from spen.inference.base import Inference, Solution
 from spen.inputs import positive
 from spen.losses import loss_named
-from spen.objectives.base import STARTS, Objective, target_of
+from spen.objectives.base import STARTS, Objective, Start, target_of
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -36,7 +36,7 @@ class Hinge(Objective):
 
     delta: str = "hamming"
     margin: float = 1.0
-    start: Literal["uniform", "local"] = "uniform"
+    start: Start = "uniform"
     entropy: float = 0.0
 
     def __post_init__(self) -> None:

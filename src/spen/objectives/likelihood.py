@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class CrossEntropy(Objective):
     """The log loss of σ(−local scores) (softmax on a Simplex). It needs no inference."""
 
+    start = "local"
+    entropy = 1.0
+
     def loss(
         self,
         model: SPEN,

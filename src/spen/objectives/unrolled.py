@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from spen.context import Context, masked
-from spen.energies.base import Problem
-from spen.energies.entropy import Entropy
 from spen.errors import InputError, choose
 from spen.inference.backward import Unrolled
 from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent
 from spen.inputs import positive
-from spen.objectives.base import STARTS, Objective, target_of
+from spen.objectives.base import STARTS, Objective, Start, target_of
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -34,7 +32,7 @@ class UnrolledLikelihood(Objective):
     """
 
     entropy: float = 0.0
-    start: Literal["uniform", "local"] = "uniform"
+    start: Start = "uniform"
 
     def __post_init__(self) -> None:
         positive(self.entropy, "entropy", zero=True)
@@ -66,9 +64,7 @@ class UnrolledLikelihood(Objective):
                 "The unrolled likelihood differentiates the steps of a Descent; "
                 f"received {type(inference).__name__}."
             )
-        problem: Problem = model.energy.bind(context, generator)
-        if self.entropy:
-            problem = problem + Entropy(model.domain, self.entropy).bind(context)
+        problem = model.smoothed(context, self.entropy, generator)
         start = model.starting_point(context, self.start)
         unrolled = replace(inference, backward=Unrolled())
         return unrolled.solve(problem, model.domain, start, context.known)

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from spen.data.synthetic import block_membership
+from spen.structure import LabelStructure
 
 
 def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> list[Path]:
@@ -50,6 +51,43 @@ def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> l
         # Without a date in it, the same picture is the same file.
         figure.savefig(one, dpi=144, metadata={"Date": None} if one.suffix == ".svg" else None)
     return written
+
+
+def draw_structure(structure: LabelStructure) -> Figure:
+    """Draw a measurement matrix with label names; alike labels and measurements are neighbours."""
+    order = structure.order()
+    matrix = structure.measurements[:, order]
+    # Rows are ordered by where their weight lies, and signed so that it is positive there.
+    peaks = np.abs(matrix).argmax(1)
+    signs = np.sign(matrix[np.arange(len(matrix)), peaks])
+    rows = np.argsort(peaks, kind="stable")
+    shown = (matrix * np.where(signs == 0, 1, signs)[:, None])[rows]
+    n_measurements, n_labels = shown.shape
+    # Names are legible up to this many labels; beyond, a picture shows the blocks alone.
+    named = n_labels <= 120
+    width = min(max(5.0, 1.6 + 0.17 * n_labels), 24.0)
+    height = 1.6 + min(max(1.6, 0.17 * n_measurements), 12.0) + (1.2 if named else 0.0)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axis = figure.subplots()
+    limit = float(np.abs(shown).max()) or 1.0
+    image = axis.imshow(
+        shown, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
+    if named:
+        names = [_short(structure.label_names[i]) for i in order]
+        axis.set_xticks(range(n_labels), names, rotation=90, fontsize=7)
+    else:
+        axis.set_xlabel(f"{n_labels} labels, alike ones side by side")
+    axis.set_ylabel("measurement")
+    axis.set_yticks([])
+    axis.set_title(f"What the {n_measurements} measurements look at", fontsize=10)
+    figure.colorbar(image, ax=axis, label="weight", shrink=0.9)
+    return figure
+
+
+def _short(name: object, longest: int = 22) -> str:
+    text = str(name)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def tidy(matrix: np.ndarray) -> np.ndarray:

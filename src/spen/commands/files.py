@@ -1,0 +1,49 @@
+"""What the commands on files share: which labels, which rows, for which model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spen.estimator import SPENClassifier
+
+
+def parse_labels(text: str | None) -> Any:
+    """Read the option ``--labels``: an XML file, a count, or names between commas.
+
+    >>> parse_labels("sun,sea"), parse_labels("-3"), parse_labels("yeast.xml"), parse_labels(None)
+    (['sun', 'sea'], -3, PosixPath('yeast.xml'), None)
+    """
+    if text is None:
+        return None
+    if text.lower().endswith(".xml"):
+        return Path(text)
+    if text.lstrip("+-").isdigit():
+        return int(text)
+    return [name.strip() for name in text.split(",")]
+
+
+def label_names(classifier: SPENClassifier) -> list[str]:
+    """Return the names of a model's labels as files spell them."""
+    return [str(name) for name in classifier.label_names_.tolist()]
+
+
+def check_features(names: Sequence[str], classifier: SPENClassifier, path: object) -> None:
+    """Raise unless a file's features are those that a model was fitted on."""
+    from spen.errors import InputError
+
+    if len(names) != classifier.n_features_in_:
+        raise InputError(
+            f"{path} has {len(names)} features, but the model was fitted on "
+            f"{classifier.n_features_in_}."
+        )
+    if classifier.feature_names_ is None:
+        return
+    for column, (have, want) in enumerate(zip(names, classifier.feature_names_, strict=True)):
+        if have != want:
+            raise InputError(
+                f"Feature {column + 1} of {path} is {have!r}, but the model was fitted with "
+                f"{want!r} there. Put the columns in the order of the training file."
+            )

@@ -1,0 +1,144 @@
+"""A classifier as one file: safetensors with a JSON header, no pickle."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import spen
+from spen.checkpoint import Epoch, History, under
+from spen.data.summary import RowDigests
+from spen.domains import Simplex, UnitBox
+from spen.errors import CheckpointError, SpenError
+from spen.estimator import SPENClassifier, usable_device
+from spen.files import read_tensors, write_tensors
+from spen.fitting import Fitted
+from spen.portable import from_json, to_json
+from spen.recipe import Plan, Prediction
+from spen.scaling import Scaling
+from spen.targets import Targets
+
+KIND = "classifier"
+FORMAT = 1
+"""Counts up when files change so that older versions cannot read them."""
+
+
+def save(classifier: SPENClassifier, path: Path | str) -> None:
+    """Write a fitted classifier to one file, atomically."""
+    settings = classifier.get_params(deep=False)
+    if not isinstance(settings["random_state"], int | None):
+        # A generator has done its work; a number would pretend that the fit can be repeated.
+        settings["random_state"] = None
+    header = {
+        "kind": KIND,
+        "format": FORMAT,
+        "spen": spen.__version__,
+        "settings": {name: to_json(value, name) for name, value in settings.items()},
+        "plan": _plan_to_json(classifier.plan_),
+        "label_names": to_json(classifier.label_names_, "label_names_"),
+        "exclusive": isinstance(classifier.model_.domain, Simplex),
+        "label_type": np.dtype(classifier._label_type).str,
+        "n_features": classifier.n_features_in_,
+        "feature_names": to_json(classifier.feature_names_, "feature_names_"),
+        "fitted_on_named_columns": hasattr(classifier, "feature_names_in_"),
+        "held_out_score": classifier.held_out_score_,
+        "history": _history_to_json(classifier.history_),
+        "refit_history": _history_to_json(classifier.refit_history_),
+    }
+    tensors = {f"model/{name}": t for name, t in classifier.model_.state_dict().items()}
+    scaling = classifier._scaling
+    arrays = {"scale": scaling.scale, "shift": scaling.shift, "tuned": classifier.tuned_}
+    for name, array in arrays.items():
+        if array is not None:
+            tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
+    tensors["seen"] = torch.from_numpy(classifier._seen.values.copy())
+    write_tensors(path, tensors, header)
+
+
+def load(path: Path | str, device: str = "cpu") -> SPENClassifier:
+    """Read what ``SPENClassifier.save`` wrote.
+
+    Args:
+        path: of the file.
+        device: where predictions are made, wherever the model was trained.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder. Name a model file.")
+    tensors, header = read_tensors(path)
+    if not isinstance(header, dict) or header.get("kind") != KIND:
+        raise CheckpointError(
+            f"{path} is a file of spen's, but not of a classifier. Name a file that "
+            "SPENClassifier.save or `spen fit` wrote."
+        )
+    if not isinstance(header.get("format"), int) or header["format"] > FORMAT:
+        raise CheckpointError(
+            f"{path} was written by spen {header.get('spen')}, in a newer form than spen "
+            f"{spen.__version__} can read. Update spen, or save the model again with this version."
+        )
+    try:
+        return _rebuild(tensors, header, device)
+    except SpenError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
+        raise CheckpointError(
+            f"{path} is damaged: what its header says and what it holds do not fit ({problem!r})."
+        ) from None
+
+
+def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> SPENClassifier:
+    settings = {name: from_json(value, name) for name, value in header["settings"].items()}
+    classifier = SPENClassifier(**(settings | {"device": device}))
+    names = from_json(header["label_names"], "label_names")
+    size = len(names)
+    domain = Simplex(size) if header["exclusive"] else UnitBox(size)
+    plan = _plan_from_json(header["plan"])
+    weights = under("model/", tensors)
+    widths = tuple(t.shape[1] for k, t in weights.items() if k.startswith("features.weights."))
+    if widths != plan.hidden:
+        raise CheckpointError(f"The model's layers have widths {widths}, not {plan.hidden}.")
+    model = plan.build(header["n_features"], domain, seed=0)
+    model.load_state_dict(weights)
+    shift = tensors["shift"].numpy() if "shift" in tensors else None
+    tuned = tensors["tuned"].numpy() if "tuned" in tensors else None
+    fitted = Fitted(
+        model=model.to(usable_device(device)),
+        tuned=tuned.item() if tuned is not None and not tuned.ndim else tuned,
+        score=header["held_out_score"],
+        history=_history_from_json(header["history"]) or History(),
+        refit_history=_history_from_json(header["refit_history"]),
+    )
+    targets = Targets(None, names, header["exclusive"], np.dtype(header["label_type"]))
+    scaling, seen = Scaling(shift, tensors["scale"].numpy()), RowDigests(tensors["seen"].numpy())
+    classifier._take(fitted, plan, scaling, targets, seen)
+    classifier.n_features_in_ = header["n_features"]
+    classifier.feature_names_ = from_json(header["feature_names"], "feature_names")
+    if header["fitted_on_named_columns"]:
+        classifier.feature_names_in_ = np.array(classifier.feature_names_, dtype=object)
+    return classifier
+
+
+def _plan_to_json(plan: Plan) -> dict[str, Any]:
+    prediction = plan.prediction
+    described = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name != "prediction"}
+    described |= {"objective": prediction.objective, "inference": prediction.inference}
+    return {name: to_json(value, name) for name, value in described.items()}
+
+
+def _plan_from_json(described: dict[str, Any]) -> Plan:
+    plain = {name: from_json(value, name) for name, value in described.items()}
+    prediction = Prediction(plain.pop("objective"), plain.pop("inference"))
+    return Plan(prediction=prediction, **plain)
+
+
+def _history_to_json(history: History | None) -> list[dict[str, Any]] | None:
+    return None if history is None else [asdict(epoch) for epoch in history.epochs]
+
+
+def _history_from_json(epochs: list[dict[str, Any]] | None) -> History | None:
+    return None if epochs is None else History([Epoch(**epoch) for epoch in epochs])

@@ -1,0 +1,180 @@
+"""``spen fit``, ``predict`` and ``evaluate``, as a user at a terminal meets them."""
+
+import contextlib
+import csv
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import spen
+from spen.cli import main
+from spen.commands.predict import _write
+from spen.data.dataset import Split
+
+LABELS = ["sun", "sea;side", "snow"]
+
+
+def run(*arguments, check=True):
+    """Call the command line in this process, which has imported torch already."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code or 0
+    result = SimpleNamespace(stdout=out.getvalue(), stderr=err.getvalue(), returncode=code)
+    assert not check or result.returncode == 0, result.stderr
+    return result
+
+
+def write_csv(path, rows, columns):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with training and test files, and a model fitted by the command line."""
+    path = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 4)).round(4)
+    Y = (X[:, :3] > 0).astype(int)
+    columns = ["a", "b", "c", "d", *LABELS]
+    write_csv(path / "train.csv", np.hstack([X, Y])[:100], columns)
+    write_csv(path / "test.csv", np.hstack([X, Y])[90:], columns)
+    write_csv(path / "unlabelled.csv", X[100:], columns[:4])
+    out = run("fit", path / "train.csv", "--labels", ",".join(LABELS), "--out", path / "m.spen")
+    assert "F1 of held-out rows" in out.stdout
+    assert "\x1b" not in out.stdout, "plain text in a pipe"
+    return path
+
+
+def test_predictions_are_those_of_the_library(folder):
+    clf = spen.load(folder / "m.spen")
+    X = np.loadtxt(folder / "unlabelled.csv", delimiter=",", skiprows=1)
+    out = run("predict", folder / "m.spen", folder / "unlabelled.csv", "--out", folder / "p.csv")
+    assert "Wrote 50 rows" in out.stdout
+    rows = list(csv.reader((folder / "p.csv").read_text().splitlines()))
+    expected = clf.predict_labels(X)
+    assert rows[0] == ["labels"]
+    assert [row[0].replace("\\;", "\0").split(";") if row[0] else [] for row in rows[1:]] == [
+        [name.replace(";", "\0") for name in row] for row in expected
+    ]
+
+    run("predict", folder / "m.spen", folder / "unlabelled.csv", "--write", "probabilities",
+        "--out", folder / "soft.csv")  # fmt: skip
+    header, *rows = csv.reader((folder / "soft.csv").read_text().splitlines())
+    assert header == LABELS
+    assert np.allclose(np.array(rows, dtype=float), clf.predict_proba(X), rtol=1e-5)
+
+    sparse = run("predict", folder / "m.spen", folder / "unlabelled.csv", "--write", "sparse")
+    pairs = [dict(p.split(":") for p in line.split()) for line in sparse.stdout.splitlines()]
+    assert [[LABELS[int(i)] for i in row] for row in pairs] == expected
+
+
+def test_labels_in_a_file_to_predict_are_ignored(folder):
+    with_labels = run("predict", folder / "m.spen", folder / "test.csv").stdout.splitlines()
+    without = run("predict", folder / "m.spen", folder / "unlabelled.csv").stdout.splitlines()
+    assert with_labels[11:] == without[1:]
+
+
+def test_evaluation_gives_rules_and_warns_of_rows_seen_in_training(folder):
+    text = run("evaluate", folder / "m.spen", folder / "test.csv")
+    assert "10 of 60 rows have the same features as some training row" in text.stderr
+    for word in ("example_f1", "micro_f1", "hamming_error", "precision_at_3", "calibration_error"):
+        assert word in text.stdout
+    assert "a row empty in both counts 1" in text.stdout
+
+    record = json.loads(run("evaluate", folder / "m.spen", folder / "test.csv", "--json").stdout)
+    clf = spen.load(folder / "m.spen")
+    table = np.loadtxt(folder / "test.csv", delimiter=",", skiprows=1)
+    expected = spen.example_f1(table[:, 4:], clf.predict(table[:, :4]))
+    assert record["metrics"]["example_f1"] == pytest.approx(expected)
+    assert record["repeated_rows"] == 10
+    assert record["rows"] == 60
+    assert set(record["rules"]) == set(record["metrics"])
+
+
+def test_labels_in_another_order_are_matched_by_name(folder):
+    table = list(csv.reader((folder / "test.csv").read_text().splitlines()))
+    turned = [[*row[4:][::-1], *row[:4]] for row in table]
+    write_csv(folder / "turned.csv", turned[1:], turned[0])
+    a, b = (
+        json.loads(run("evaluate", folder / "m.spen", folder / name, "--json").stdout)["metrics"]
+        for name in ("test.csv", "turned.csv")
+    )
+    assert a == pytest.approx(b)
+
+
+def test_fit_prints_json(folder):
+    out = run("fit", folder / "train.csv", "--labels", ",".join(LABELS), "--hidden", "",
+              "--epochs", 2, "--out", folder / "again.spen", "--json")  # fmt: skip
+    record = json.loads(out.stdout)
+    assert record["rows"] == 100
+    assert record["features"] == 4
+    assert record["labels"] == 3
+    assert record["hidden"] == []
+    assert out.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "{f}/train.csv", "--out", "{f}/x.spen"], "label"),
+        (["fit", "{f}/train.csv", "--labels", "sun,snw", "--out", "{f}/x.spen"], "Did you mean"),
+        (["fit", "{f}/none.csv", "--labels", "sun", "--out", "{f}/x.spen"], "none.csv"),
+        (["fit", "{f}/train.csv", "--labels", "sun", "--out", "{f}"], "is a folder"),
+        (["fit", "{f}/train.csv", "--labels", "sun", "--hidden", "a", "--out", "{f}/x"], "widths"),
+        (["fit", "{f}/train.csv", "--labels", "a", "--out", "{f}/x.spen"], "expected 0 or 1"),
+        (["fit", "{f}/train.csv", "--labels", "sun"], "out"),
+        (["predict", "{f}/none.spen", "{f}/test.csv"], "none.spen"),
+        (["predict", "{f}/train.csv", "{f}/test.csv"], "train.csv"),
+        (["predict", "{f}/m.spen", "{f}/none.csv"], "none.csv"),
+        (["predict", "{f}/m.spen", "{f}/test.csv", "--json"], "--json needs --out"),
+        (["predict", "{f}/m.spen", "{f}/fewer.csv"], "3 features"),
+        (["predict", "{f}/m.spen", "{f}/renamed.csv"], "'A'"),
+        (["evaluate", "{f}/m.spen", "{f}/unlabelled.csv"], "sun"),
+        (["evaluate", "{f}/m.spen", "{f}/bad.csv"], "bad.csv"),
+    ],
+)
+def test_a_users_mistake_is_one_line_and_exit_code_two(folder, arguments, message):
+    write_csv(folder / "fewer.csv", [[1, 2, 3]], ["a", "b", "c"])
+    write_csv(folder / "renamed.csv", [[1, 2, 3, 4]], ["A", "b", "c", "d"])
+    (folder / "bad.csv").write_text("a,b,c,d,sun\n1,2,x\n")
+    before = sorted(path.name for path in folder.iterdir())
+    result = run(*(a.format(f=folder) for a in arguments), check=False)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("spen: ")
+    assert message in result.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before, "nothing is left behind"
+
+
+def test_rows_are_written_before_the_next_are_read(folder, tmp_path):
+    """So a file larger than memory can be predicted."""
+    clf = spen.load(folder / "m.spen")
+    lengths = []
+
+    class Rows:
+        def chunks(self):
+            for _ in range(3):
+                lengths.append(target.tell())
+                yield Split(np.zeros((5, 4), dtype=np.float32), None)
+
+    with (tmp_path / "p.csv").open("w") as target:
+        assert _write(clf, Rows(), "probabilities", target) == 15
+    assert lengths[0] < lengths[1] < lengths[2]
+
+
+def test_a_reader_that_stops_early_is_not_an_error(folder):
+    command = f"{sys.executable} -m spen predict {folder}/m.spen {folder}/test.csv | true"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""

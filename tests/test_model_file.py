@@ -1,0 +1,200 @@
+"""A classifier in a file: the same after a round trip, and never a crash or a surprise."""
+
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+
+import spen
+from spen.energies.base import Energy
+from spen.model_file import FORMAT
+
+QUICK = {"epochs": 2, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def data() -> spen.Dataset:
+    return spen.exclusive_blocks(n_train=80, n_test=30)
+
+
+@pytest.fixture
+def file(data, tmp_path):
+    path = tmp_path / "model.spen"
+    spen.SPENClassifier(**QUICK).fit(data.train.X, data.train.Y).save(path)
+    return path
+
+
+VARIANTS = {
+    "plain": {},
+    "threshold": {"decoding": "threshold"},
+    "label thresholds": {"decoding": "label_thresholds", "refit": False},
+    "hinge": {"objective": "hinge", "inference": spen.Descent(stopping=spen.Stopping(500))},
+    "described": {
+        "energy": spen.LabelEnergy.unsized(measurements=3, nonlinearity="relu", hidden=(2,)),
+        "objective": spen.UnrolledLikelihood(entropy=0.5),
+        "hidden": (5, 4),
+        "label_weight": np.ones(16),
+        "random_state": np.random.RandomState(0),
+    },
+}
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_a_round_trip_changes_no_bit(data, tmp_path, settings):
+    X = data.test.X
+    clf = spen.SPENClassifier(**(QUICK | settings))
+    clf.fit(data.train.X, data.train.Y, label_names=data.label_names)
+    clf.save(tmp_path / "model.spen")
+    again = spen.load(tmp_path / "model.spen")
+    assert np.array_equal(again.predict_proba(X), clf.predict_proba(X))
+    assert np.array_equal(again.predict(X), clf.predict(X))
+    assert again.predict(X).dtype == clf.predict(X).dtype
+    assert again.predict_labels(X) == clf.predict_labels(X)
+    assert np.array_equal(again.energy(X, data.test.Y), clf.energy(X, data.test.Y))
+    assert again.seen_in_training(data.train.X).all()
+    assert again.history_ == clf.history_
+    assert again.plan_ == clf.plan_
+    unlike = ("device", "random_state", "label_weight")
+    ours, theirs = (
+        {k: v for k, v in c.get_params().items() if k not in unlike} for c in (again, clf)
+    )
+    assert ours == theirs
+    again.save(tmp_path / "second.spen")
+    assert np.array_equal(
+        spen.load(tmp_path / "second.spen").predict_proba(X), clf.predict_proba(X)
+    )
+
+
+def test_names_classes_and_sparse_inputs_come_back(data, tmp_path):
+    X = pd.DataFrame(data.train.X, columns=[f"f{i}" for i in range(64)])
+    y = np.array(["ant", "bee", "cat", "dog"])[data.train.Y[:, :4].argmax(1)]
+    clf = spen.SPENClassifier(**QUICK).fit(X, y)
+    clf.save(tmp_path / "classes.spen")
+    again = spen.load(tmp_path / "classes.spen")
+    assert again.classes_.tolist() == clf.classes_.tolist()
+    assert again.predict(X).tolist() == clf.predict(X).tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(X.rename(columns={"f3": "other"}))
+
+    rows = sparse.random(50, 12, 0.3, format="csr", random_state=0)
+    clf = spen.SPENClassifier(**QUICK).fit(
+        rows, [["x"] if i % 2 else ["y", "z"] for i in range(50)]
+    )
+    clf.save(tmp_path / "sparse.spen")
+    again = spen.load(tmp_path / "sparse.spen")
+    assert again.predict_labels(rows) == clf.predict_labels(rows)
+
+
+def test_the_file_holds_no_pickle_and_other_tools_can_read_it(file):
+    from safetensors import safe_open
+
+    with safe_open(file, framework="numpy") as opened:
+        header = json.loads(opened.metadata()["spen"])
+    assert header["spen"] == spen.__version__
+    assert header["format"] == FORMAT
+    assert not zipfile.is_zipfile(file)
+    assert b"\x80\x04" not in file.read_bytes()[:2]
+
+
+def test_a_cut_file_is_named_wherever_it_is_cut(file, tmp_path):
+    whole = file.read_bytes()
+    cut = tmp_path / "cut.spen"
+    for length in (0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 1):
+        cut.write_bytes(whole[:length])
+        with pytest.raises(spen.CheckpointError, match=r"cut\.spen"):
+            spen.load(cut)
+
+
+def test_foreign_and_newer_files_are_named(file, tmp_path):
+    from safetensors.torch import save_file
+
+    other = tmp_path / "other.spen"
+    save_file({"x": torch.zeros(2)}, other)
+    with pytest.raises(spen.CheckpointError, match="not one that spen wrote"):
+        spen.load(other)
+    other.write_text("x,y\n1,2\n")
+    with pytest.raises(spen.CheckpointError, match="cannot be read"):
+        spen.load(other)
+    with pytest.raises(FileNotFoundError):
+        spen.load(tmp_path / "nothing.spen")
+    with pytest.raises(spen.CheckpointError, match="is a folder"):
+        spen.load(tmp_path)
+    _rewrite(file, other, lambda header: header | {"format": FORMAT + 1, "spen": "9.9"})
+    with pytest.raises(spen.CheckpointError, match=r"written by spen 9\.9.*Update spen"):
+        spen.load(other)
+    _rewrite(file, other, lambda header: header | {"kind": "training"})
+    with pytest.raises(spen.CheckpointError, match="not of a classifier"):
+        spen.load(other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: {k: v for k, v in header.items() if k != "plan"},
+        lambda header: header | {"n_features": 3},
+        lambda header: header | {"label_names": {"array": ["a"], "dtype": "|O"}},
+        lambda header: header | {"settings": header["settings"] | {"energie": "label"}},
+        lambda header: header | {"plan": header["plan"] | {"hidden": {"tuple": [7, 7]}}},
+        lambda header: header | {"plan": header["plan"] | {"objective": {"class": "os.system"}}},
+        lambda header: (
+            header | {"plan": header["plan"] | {"objective": {"class": "Popen", "settings": {}}}}
+        ),
+        lambda header: header | {"history": [{"epoch": 1}]},
+        lambda header: header | {"label_type": "nonsense"},
+    ],
+)
+def test_a_header_that_does_not_fit_is_an_error_and_runs_no_code(file, tmp_path, change):
+    other = tmp_path / "other.spen"
+    _rewrite(file, other, change)
+    with pytest.raises(spen.CheckpointError):
+        spen.load(other)
+
+
+def _rewrite(source, target, change):
+    """Write a model file again with another header."""
+    content = source.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    outer = json.loads(content[8 : 8 + size])
+    header = change(json.loads(outer["__metadata__"]["spen"]))
+    outer["__metadata__"]["spen"] = json.dumps(header)
+    text = json.dumps(outer).encode()
+    text += b" " * (-len(text) % 8)
+    target.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
+
+
+class HomeMade(Energy):
+    def __init__(self, n_labels):
+        super().__init__()
+        self.n_labels = n_labels
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, features, y):
+        return self.weight * y.sum(1)
+
+
+def test_a_class_that_cannot_be_rebuilt_is_refused_by_name(data, tmp_path):
+    clf = spen.SPENClassifier(energy=HomeMade.unsized(), **QUICK).fit(data.train.X, data.train.Y)
+    path = tmp_path / "model.spen"
+    path.write_text("what was there")
+    with pytest.raises(spen.InputError, match="HomeMade"):
+        clf.save(path)
+    assert path.read_text() == "what was there"
+
+
+def test_a_write_that_fails_leaves_the_old_file(file, data, monkeypatch):
+    before = file.read_bytes()
+    clf = spen.load(file)
+
+    def fail(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk is full"):
+        clf.save(file)
+    assert file.read_bytes() == before
+    assert [p.name for p in file.parent.iterdir()] == [file.name]

@@ -1,0 +1,143 @@
+"""Every form of Y that people pass comes to the same labels."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
+
+import spen
+from spen.targets import align, align_known, label_weights, read_targets
+
+MATRIX = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1]])
+NAMES = ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "Y",
+    [
+        MATRIX,
+        MATRIX.astype(bool),
+        MATRIX.astype(np.int8),
+        MATRIX.astype(float),
+        MATRIX.tolist(),
+        sparse.csr_matrix(MATRIX),
+        sparse.coo_array(MATRIX),
+        pd.DataFrame(MATRIX, columns=NAMES),
+        pd.DataFrame(MATRIX, columns=NAMES).astype("Int64"),
+        pd.DataFrame(MATRIX, columns=NAMES).astype("boolean"),
+        [["a", "c"], [], ["c", "b"]],
+        [{"a", "c"}, set(), {"b", "c"}],
+        (("a", "c"), (), ("b", "c", "b")),
+        pd.Series([["a", "c"], [], ["b", "c"]]),
+        [{0, 2}, set(), {1, 2}],
+        [[0, 2], [], [1, 2]],
+    ],
+)
+def test_all_forms_of_a_label_set_are_one(Y):
+    targets = read_targets(Y)
+    assert targets.matrix.toarray().tolist() == MATRIX.tolist()
+    assert not targets.exclusive
+    assert targets.names.tolist() in (NAMES, [0, 1, 2])
+
+
+def test_names_can_be_given_and_must_fit():
+    assert read_targets(MATRIX, NAMES).names.tolist() == NAMES
+    with pytest.raises(spen.InputError, match="2 names for 3 columns"):
+        read_targets(MATRIX, ["a", "b"])
+    with pytest.raises(spen.InputError, match="same name"):
+        read_targets(MATRIX, ["a", "b", "a"])
+    with pytest.raises(spen.InputError, match="names its labels itself"):
+        read_targets([["a"], []], ["a"])
+
+
+@pytest.mark.parametrize("y", [["x", "y", "x"], np.array([3, 5, 3]), pd.Series(["x", "y", "x"])])
+def test_one_dimension_means_classes(y):
+    targets = read_targets(y)
+    assert targets.exclusive
+    assert targets.matrix.toarray().tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+def test_a_column_of_zeros_and_ones_is_one_label_and_a_column_of_others_is_classes():
+    assert not read_targets([[0], [1], [1]]).exclusive
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        assert read_targets(np.array([[0], [2], [1]])).exclusive
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        assert read_targets(np.array([["x"], ["y"]])).exclusive
+
+
+@pytest.mark.parametrize(
+    "Y",
+    [
+        np.array([[1, np.nan], [0, 1]]),
+        pd.DataFrame({"a": [1, 0], "b": [None, 1]}),
+        pd.DataFrame({"a": [1, 0], "b": pd.array([pd.NA, 1], dtype="Int64")}),
+        [[1, None], [0, 1]],
+    ],
+)
+def test_missing_labels_stay_missing(Y):
+    assert np.array_equal(read_targets(Y).matrix, [[1, np.nan], [0, 1]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("Y", "message"),
+    [
+        (None, "requires y to be passed"),
+        (np.array([[0, 2], [1, 1]]), r"row 0, column 1 holds 2.*1-D array"),
+        (pd.DataFrame({"sun": [0, 1], "sea": [1, 3]}), r"row 1, column 1 \('sea'\) holds 3"),
+        (sparse.csr_matrix([[0.0, 2.0]]), "other entries"),
+        (sparse.csr_matrix([[0.0, np.nan]]), "need a dense Y"),
+        (np.zeros((3, 0)), "no columns"),
+        ([[], [], []], "no label at all"),
+        ([["a"], [1, 2]], "all text or all numbers"),
+        (np.full((2, 2), np.nan), "no label is known"),
+        (["x", "x"], "one class only"),
+        (np.array([["a", "b"], ["c", "d"]]), "only 0 and 1"),
+        ([0.5, 1.7, 2.2], "Unknown label type"),
+    ],
+)
+def test_bad_labels_are_named(Y, message):
+    with pytest.raises(ValueError, match=message):
+        read_targets(Y)
+
+
+def test_a_labelling_is_put_in_the_models_order():
+    names = np.array(NAMES, dtype=object)
+    frame = pd.DataFrame(MATRIX[:, [2, 0, 1]], columns=["c", "a", "b"])
+    for Y in (frame, [["c", "a"], [], ["c", "b"]], MATRIX, sparse.csr_matrix(MATRIX)):
+        assert align(Y, names, False, 3).tolist() == MATRIX.tolist()
+    assert align(["b", "a"], names, True, 2).tolist() == [[0, 1, 0], [1, 0, 0]]
+    with pytest.raises(spen.InputError, match="Did you mean 'a'"):
+        align([["aa"], [], []], names, False, 3)
+    with pytest.raises(spen.InputError, match="lacks 1 labels"):
+        align(frame[["a", "b"]], names, False, 3)
+    with pytest.raises(spen.InputError, match="none of the classes"):
+        align(["b", "z"], names, True, 2)
+    with pytest.raises(spen.InputError, match=r"shape \(3, 3\)"):
+        align(MATRIX[:2], names, False, 3)
+    with pytest.raises(spen.InputError, match="from 0 to 1"):
+        align(MATRIX * np.nan, names, False, 3)
+
+
+def test_known_labels_may_be_some_of_the_columns():
+    names = np.array(NAMES, dtype=object)
+    known = align_known(pd.DataFrame({"c": [1, 0, np.nan]}), names, 3)
+    nan = np.nan
+    expected = [[nan, nan, 1], [nan, nan, 0], [nan, nan, nan]]
+    assert np.array_equal(known, expected, equal_nan=True)
+    with pytest.raises(spen.InputError, match="must be dense"):
+        align_known(sparse.csr_matrix(MATRIX), names, 3)
+    with pytest.raises(spen.InputError, match="only 1, 0, or nan"):
+        align_known(MATRIX * 2, names, 3)
+
+
+def test_weights_of_labels():
+    targets = read_targets(MATRIX, NAMES)
+    assert label_weights({"b": 3}, targets).tolist() == [1, 3, 1]
+    assert label_weights([1, 2, 0], targets).tolist() == [1, 2, 0]
+    assert label_weights(None, targets) is None
+    for bad in ([1, 2], [1, 2, -1], [0, 0, 0], [1, 2, np.inf], "balanced"):
+        with pytest.raises(spen.InputError, match="label_weight"):
+            label_weights(bad, targets)
+    with pytest.raises(spen.InputError, match="which is no label"):
+        label_weights({"d": 1}, targets)
