@@ -60,9 +60,9 @@ def main() -> None:
         sys.exit(f"There is no {folder / 'xmc' / 'train.txt'}. Set SPEN_DATA to the data folder.")
     figures = measure(folder, options.repeats)
     if options.json:
-        print(json.dumps(figures))  # noqa: T201
+        print(json.dumps(figures))
     else:
-        print(  # noqa: T201
+        print(
             f"spen, ARFF              {figures['spen_arff_seconds']:.3f} s\n"
             f"scikit-learn, svmlight  {figures['sklearn_svmlight_seconds']:.3f} s\n"
             f"ratio                   {figures['ratio']:.2f} (at most {LIMIT:g})"

@@ -280,11 +280,21 @@ class Recorder(spen.CrossEntropy):
 
 
 def test_a_cosine_schedule_falls_to_zero():
-    from spen.training import _rate
+    from spen.training import _share_left
 
-    stage = spen.Stage("a", spen.CrossEntropy(), epochs=4, lr=2.0, schedule="cosine")
-    assert [_rate(stage, done) for done in (0, 2, 4)] == pytest.approx([2.0, 1.0, 0.0])
-    assert _rate(replace(stage, schedule="constant"), 3.0) == 2.0
+    stage = spen.Stage("a", spen.CrossEntropy(), epochs=4, schedule="cosine")
+    assert [_share_left(stage, done) for done in (0, 2, 4)] == pytest.approx([1.0, 0.5, 0.0])
+    assert _share_left(replace(stage, schedule="constant"), 3.0) == 1.0
+
+
+def test_global_energies_may_have_a_rate_of_their_own(rows):
+    model, stages = build()
+    before = weights_of(model)
+    stage = replace(stages[1], parts=("local", "global"), lr=1e-12, global_lr=0.1, epochs=1)
+    spen.train(model, [stage], rows)
+    moved = {name: (before[name] - after).abs().max() for name, after in weights_of(model).items()}
+    assert moved["energy.terms.0.weight"] < 1e-6
+    assert moved["energy.terms.1.measurements"] > 1e-3
 
 
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "sgd"])

@@ -105,9 +105,10 @@ class Run:
         """Say whether the score has stood still for too long."""
         return patience is not None and self.epoch - self.best_epoch >= patience
 
-    def leave(self) -> None:
-        """End a stage with its best weights."""
-        self._restore(self._best)
+    def leave(self, keep: str) -> None:
+        """End a stage with its "best" weights, or its "last"."""
+        if keep == "best":
+            self._restore(self._best)
         self.stage += 1
         self._start_counting()
         self.optimiser.state.clear()

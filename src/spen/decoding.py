@@ -10,7 +10,7 @@ import numpy as np
 from spen.agreement import BLOCK, as_array, as_floats, check_shapes, marked
 from spen.errors import InputError
 from spen.inputs import positive
-from spen.metrics import example_f1, mean_f1
+from spen.metrics import example_f1, mean_f1, row_f1
 
 THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
 """The thresholds that are tried: 0, .01 to .05, and .10 to .75 in steps of .05."""
@@ -118,7 +118,7 @@ def tune_label_thresholds(
             tried = start + steps * positives[label] / (positives[label] + shrink)
             t_l, on_l = t[:, label], on[:, label]
             without, others = both - (t_l & on_l), sizes - on_l
-            gain = _row_f1(without + t_l, others + 1) - _row_f1(without, others)
+            gain = row_f1(without + t_l, others + 1) - row_f1(without, others)
             best = _best_cut(values[:, label], gain, tried, float(thresholds[label]))
             if best != thresholds[label]:
                 new = values[:, label] > np.asarray(best, values.dtype)
@@ -215,10 +215,6 @@ def _best_cut(values: np.ndarray, gain: np.ndarray, tried: np.ndarray, now: floa
         return now
     best = tried[totals[:-1] >= totals.max() - 1e-9]
     return float(best[np.abs(best - now).argmin()])
-
-
-def _row_f1(both: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    return np.where(sizes > 0, 2 * both / np.maximum(sizes, 1), 1.0)
 
 
 def _example_f1_at(candidates: Sequence[float], truth: Any, soft: Any) -> list[float]:

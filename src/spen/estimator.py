@@ -29,10 +29,10 @@ from spen.diagnosis import Diagnosis, diagnose
 from spen.domains import Simplex, UnitBox
 from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError
-from spen.fitting import Fitted, fit
+from spen.fitting import Fitted, fit, soft_labels
 from spen.inference.base import Inference, Solution, Status
 from spen.objectives.base import Objective
-from spen.recipe import Plan, Shape, make_plan
+from spen.recipe import Shape, make_plan
 from spen.scaling import Scaling
 from spen.structure import LabelStructure
 from spen.targets import Targets, align, align_known, label_weights, read_targets
@@ -190,9 +190,10 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
                 raise InputError("sample_weight is zero everywhere: no row counts.")
             inputs, weight = inputs[counts], weight[counts]
             targets = replace(targets, matrix=targets.matrix[counts])
-        plan = make_plan(self.get_params(deep=False), Shape.of(inputs, targets))
-        weights = label_weights(self.label_weight, targets)
         scaling = Scaling.of(inputs)
+        shape = Shape(*inputs.shape, scaling.sparse, targets.exclusive)
+        plan = make_plan(self.get_params(deep=False), shape)
+        weights = label_weights(self.label_weight, targets)
         rows = Split(scaling.transform(inputs), targets.matrix, weight)
         size = len(targets.names)
         domain = Simplex(size) if targets.exclusive else UnitBox(size)
@@ -209,13 +210,12 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
-        self._take(fitted, plan, scaling, targets, RowDigests.of(inputs))
+        self._take(fitted, scaling, targets, RowDigests.of(inputs))
         return self
 
     def _take(
         self,
         fitted: Fitted,
-        plan: Plan,
         scaling: Scaling,
         targets: Targets,
         seen: RowDigests,
@@ -226,10 +226,11 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         self.held_out_score_ = fitted.score
         self.history_ = fitted.history
         self.refit_history_ = fitted.refit_history
-        self.plan_ = plan
+        self.plan_ = fitted.plan
         self.label_names_ = targets.names
         self.classes_ = targets.names if targets.exclusive else np.arange(len(targets.names))
         self._scaling = scaling
+        self._calibration = fitted.calibration
         self._label_type = targets.dtype
         self._seen = seen
 
@@ -352,15 +353,17 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         return inputs, known
 
     def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
-        model, stage = self.model_, self.plan_.prediction
-
-        def solve(context: Any) -> Solution:
-            return stage.objective.predict(model, stage.inference, context)
-
         scaled = self._scaling.transform(inputs)
-        solution = model.solve_with(solve, scaled, known=known, batch_size=ROWS_AT_ONCE)
+        solution = soft_labels(self.model_, self.plan_.prediction, scaled, known)
         _warn_unless_converged(solution)
-        return solution.y.cpu().numpy()
+        soft = self._calibration.apply(solution.y.cpu().numpy())
+        return soft if known is None else self._hold(soft, known)
+
+    def _hold(self, soft: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Give known labels their value, which calibration must not touch."""
+        domain = self.model_.domain
+        held = domain.complete_known(torch.from_numpy(known))
+        return domain.hold(torch.from_numpy(soft), held).numpy()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

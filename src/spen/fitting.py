@@ -1,37 +1,92 @@
-"""One fit: tune on held-out rows, freeze what was chosen, train again on all rows."""
+"""One fit: choose on held-out rows, freeze what was chosen, train again on all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from scipy import sparse
-from torch import Tensor
 
+from spen.agreement import counts
+from spen.calibration import Calibration
 from spen.checkpoint import Epoch, History
-from spen.data.dataset import Split, hold_out
-from spen.domains import Domain, UnitBox
+from spen.data.dataset import Split
+from spen.domains import Domain, Simplex
+from spen.energies.base import energy_terms
+from spen.energies.local import LocalEnergy
+from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError
-from spen.metrics import example_f1
+from spen.metrics import row_f1
 from spen.model import SPEN
 from spen.progress import epoch_bar
-from spen.recipe import Plan
-from spen.training import train
+from spen.recipe import Plan, Prediction
+from spen.training import best_f1, train
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained model, and what was chosen on held-out rows."""
+    """A trained model, and what was chosen on held-out rows.
+
+    Attributes:
+        model: trained.
+        plan: with the dropout that was chosen.
+        calibration: of its probabilities.
+        tuned: what decoding takes (see ``Plan.decode``); None for classes.
+        score: of held-out rows: F1, or for classes the accuracy.
+        history: of the run that was tuned.
+        refit_history: of the run on all rows, or None.
+    """
 
     model: SPEN
+    plan: Plan
+    calibration: Calibration
     tuned: Any
     score: float
     history: History
     refit_history: History | None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What all runs of one fit share.
+
+    Attributes:
+        rows: scaled inputs, labels and weights.
+        domain: where the output lives.
+        label_weight: (L,) how much each label counts.
+        device: where to train.
+        seed: decides every random draw.
+        tell: called after each epoch.
+    """
+
+    rows: Split
+    domain: Domain
+    label_weight: np.ndarray | None
+    device: torch.device
+    seed: int
+    tell: Callable[[Epoch], None] = field(default=lambda epoch: None)
+
+    def run(self, plan: Plan, kept: Split, held: Split | None = None) -> tuple[SPEN, History]:
+        """Train a new model by the plan's stages."""
+        model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
+        start_at_frequencies(model, kept.Y)
+        model = model.to(self.device)
+        history = train(
+            model,
+            plan.stages,
+            kept,
+            held,
+            seed=self.seed,
+            # Watched, not obeyed: cheaper than the verdict on the last epoch.
+            score=accuracy if isinstance(self.domain, Simplex) else best_f1,
+            label_weight=self.label_weight,
+            callbacks=(self.tell,),
+        )
+        return model, history
 
 
 def fit(
@@ -44,83 +99,156 @@ def fit(
     seed: int,
     verbose: bool,
 ) -> Fitted:
-    """Train a model by a plan.
-
-    Args:
-        plan: sizes and training.
-        rows: scaled inputs, labels and weights.
-        domain: where the output lives.
-        label_weight: (L,) how much each label counts.
-        device: where to train.
-        seed: decides every random draw.
-        verbose: show a progress bar.
-    """
+    """Train a model by a plan: choose its dropout, calibrate and tune it, train on all rows."""
     if len(rows) < 2:
         raise InputError(
             f"Fitting needs at least two rows, one of them to tune on; received n_samples = "
             f"{len(rows)}."
         )
-
-    def trained(some: Split, held: Split | None, chosen: Plan, tell: Callable[[Epoch], None]):
-        model = chosen.build(rows.X.shape[1], domain, seed).to(device)
-        history = train(
-            model,
-            chosen.stages,
-            some,
-            held,
-            seed=seed,
-            score=_score(plan, domain),
-            label_weight=label_weight,
-            callbacks=(tell,),
-        )
-        return model, history
-
-    total = sum(stage.epochs for stage in plan.stages) * (2 if plan.refit else 1)
-    bar = epoch_bar("fit", total) if verbose else nullcontext(lambda epoch: None)
+    folds = _folds(len(rows), plan.held_out, plan.folds, seed)
+    trials = [_trial(plan, k) for k in range(len(plan.dropout))] if len(plan.dropout) > 1 else []
+    epochs = sum(stage.epochs for stage in plan.stages)
+    total = len(trials) * len(folds) * plan.trial.epochs + len(folds) * epochs
+    bar = nullcontext(lambda epoch: None)
+    if verbose:
+        bar = epoch_bar("fit", total + plan.refit * epochs)
     with bar as tell:
-        share = max(plan.held_out, 1 / len(rows))
-        kept, held = hold_out(rows, share, seed)
-        model, history = trained(kept, held, plan, tell)
-        tuned, score = _tune(plan, model, held)
-        if not plan.refit:
-            return Fitted(model, tuned, score, history, None)
-        stages = tuple(
-            replace(stage, epochs=history.best_epoch(stage.name), patience=None)
-            for stage in plan.stages
-        )
-        model, refit_history = trained(rows, None, replace(plan, stages=stages), tell)
-        return Fitted(model, tuned, score, history, refit_history)
+        work = Fit(rows, domain, label_weight, device, seed, tell)
+        if trials:
+            best = better_of([_held_out(work, trial, folds).verdict for trial in trials])
+            plan = replace(plan, dropout=(plan.dropout[best],))
+        result = _held_out(work, plan, folds)
+        model, refit_history = result.model, None
+        if plan.refit:
+            model, refit_history = work.run(plan, rows)
+    verdict = result.verdict
+    return Fitted(
+        model, plan, verdict.calibration, verdict.tuned, verdict.score, result.history,
+        refit_history,
+    )  # fmt: skip
 
 
-def _score(plan: Plan, domain: Domain) -> Callable[[Tensor, Tensor], float]:
-    """Return what stops training: the score of the labels that would be predicted."""
-    if not isinstance(domain, UnitBox):
-        return _accuracy
-
-    def decoded(truth: Tensor, soft: Tensor) -> float:
-        return example_f1(truth, plan.decode(soft, plan.tune(truth, soft)))
-
-    return decoded
-
-
-def _accuracy(truth: Any, soft: Any) -> float:
-    return float((truth.argmax(1) == soft.argmax(1)).double().mean())
-
-
-def _tune(plan: Plan, model: SPEN, held: Split) -> tuple[Any, float]:
-    """Return what held-out rows choose for decoding, and their score with it."""
-    objective, inference = plan.prediction.objective, plan.prediction.inference
-    solution = model.solve_with(
-        lambda context: objective.predict(model, inference, context), held.X
+def _trial(plan: Plan, k: int) -> Plan:
+    """Return the plan that tries the k-th dropout on the label-wise model alone."""
+    rates = plan.dropout[k]
+    stage = replace(plan.trial, name=f"dropout {rates.units:g}?")
+    local = UnsizedEnergy(
+        tuple(term for term in plan.energy.terms if issubclass(term.kind, LocalEnergy))
     )
-    soft = solution.y.cpu()
-    truth = torch.from_numpy(densified(held.Y))
-    if not isinstance(model.domain, UnitBox):
-        return None, _accuracy(truth, soft)
+    prediction = Prediction(stage.objective, stage.inference)
+    return replace(plan, dropout=(rates,), energy=local, stages=(stage,), prediction=prediction)
+
+
+def _folds(
+    rows: int, held_out: float, folds: int, seed: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return (kept, held out) row numbers: disjoint held-out shares of a random order."""
+    order = np.random.default_rng(seed).permutation(rows)
+    size = min(max(1, round(held_out * rows)), rows - 1)
+    count = min(folds, rows // size)
+    parts = [order[k * size : (k + 1) * size] for k in range(count)]
+    return [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What held-out rows say: how to read probabilities, and how good the labels are then.
+
+    Attributes:
+        calibration: of the probabilities.
+        tuned: what decoding takes.
+        losses: (n,) the log loss of each row, calibrated.
+        scores: (n,) the F1 of each row; for classes whether it is right.
+    """
+
+    calibration: Calibration
+    tuned: Any
+    losses: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def score(self) -> float:
+        """The mean score."""
+        return float(self.scores.mean())
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    model: SPEN
+    history: History
+    verdict: Verdict
+
+
+def _held_out(work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> _HeldOut:
+    """Train on what each fold keeps, and judge what it holds out, all folds together."""
+    truths, softs, runs = [], [], []
+    for kept, held in folds:
+        rows = work.rows.rows(held)
+        model, history = work.run(plan, work.rows.rows(kept), rows)
+        runs.append((model, history))
+        softs.append(soft_labels(model, plan.prediction, rows.X).y.cpu().numpy())
+        truths.append(densified(rows.Y))
+    verdict = judge(plan, work.domain, np.concatenate(truths), np.concatenate(softs))
+    return _HeldOut(*runs[0], verdict)
+
+
+def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
+    """Calibrate, tune and score the predictions of held-out rows."""
+    exclusive = isinstance(domain, Simplex)
+    calibration = Calibration.of(truth, soft, exclusive)
+    soft = calibration.apply(soft)
+    known = ~np.isnan(truth)
+    right = np.where(np.nan_to_num(truth) == 1, soft, 1.0 if exclusive else 1 - soft)
+    losses = -(np.log(right) * known).sum(1)
+    if exclusive:
+        return Verdict(calibration, None, losses, truth.argmax(1) == soft.argmax(1))
     tuned = plan.tune(truth, soft)
-    return tuned, example_f1(truth, plan.decode(soft, tuned))
+    both, sizes, _ = counts(truth, plan.decode(soft, tuned), axis=1)
+    return Verdict(calibration, tuned, losses, row_f1(both, sizes))
+
+
+def better_of(verdicts: Sequence[Verdict]) -> int:
+    """Return which verdict to go by.
+
+    Log losses differ far more clearly than scores, so the smallest decides, unless another
+    one's scores are better by more than their standard error.
+    """
+    first = best = int(np.argmin([verdict.losses.mean() for verdict in verdicts]))
+    for k, verdict in enumerate(verdicts):
+        gains = verdict.scores.astype(float) - verdicts[first].scores
+        clear = gains.mean() > gains.std() / np.sqrt(len(gains))
+        if clear and verdict.score > verdicts[best].score:
+            best = k
+    return best
+
+
+def soft_labels(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Any:
+    """Return the solution of each row by the inference of predictions."""
+    return model.solve_with(
+        lambda context: prediction.objective.predict(model, prediction.inference, context),
+        inputs,
+        known=known,
+    )
+
+
+@torch.no_grad()
+def start_at_frequencies(model: SPEN, labels: Any) -> None:
+    """Let the local energies begin at how frequent labels are, which rare labels profit from."""
+    matrix = densified(labels) if not sparse.issparse(labels) else labels
+    shares = np.nanmean(matrix, axis=0) if isinstance(matrix, np.ndarray) else matrix.mean(axis=0)
+    shares = np.clip(np.nan_to_num(np.asarray(shares).ravel(), nan=0.5), 0.002, 0.998)
+    odds = np.log(shares) - (0 if isinstance(model.domain, Simplex) else np.log1p(-shares))
+    for term in energy_terms(model.energy):
+        if isinstance(term, LocalEnergy):
+            term.bias.copy_(-torch.from_numpy(odds))
+            return
 
 
 def densified(labels: Any) -> np.ndarray:
     """Return labels as a dense array of float32, nan where they are missing."""
     return np.asarray(labels.toarray() if sparse.issparse(labels) else labels, dtype=np.float32)
+
+
+def accuracy(truth: Any, soft: Any) -> float:
+    """Return the share of rows whose most probable class is the true one."""
+    return float((truth.argmax(1) == soft.argmax(1)).sum()) / len(truth)

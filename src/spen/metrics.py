@@ -204,9 +204,14 @@ def mean_f1(
     0.833...
     """
     rule = choose(empty, _EMPTY, "rule for what is empty in truth and prediction")
-    f1 = np.where(sizes > 0, 2 * both / np.maximum(sizes, 1), rule)[observed > 0]
+    f1 = row_f1(both, sizes, rule)[observed > 0]
     counted = f1[~np.isnan(f1)]
     return float(counted.mean()) if counted.size else float("nan")
+
+
+def row_f1(both: np.ndarray, sizes: np.ndarray, empty: float = 1.0) -> np.ndarray:
+    """Return the F1 of each row (or label) from |T∩P| and |T| + |P|."""
+    return np.where(sizes > 0, 2 * both / np.maximum(sizes, 1), empty)
 
 
 def _share(part: Any, total: Any) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import spen.threads  # noqa: F401  (its import makes forks safe)
 from spen.context import Context, take
 from spen.domains import Domain
-from spen.energies.base import Energy, Problem, energy_terms
+from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.entropy import Entropy
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError, choose
@@ -150,11 +150,28 @@ class SPEN(nn.Module):
         return inference.solve(problem, self.domain, first, context.known)
 
     def smoothed(
-        self, context: Context, entropy: float, generator: torch.Generator | None = None
+        self,
+        context: Context,
+        entropy: float,
+        generator: torch.Generator | None = None,
+        train_local: bool = True,
     ) -> Problem:
-        """Bind the energy to a batch, and take τ = ``entropy`` times the entropy off it."""
-        problem = self.energy.bind(context, generator)
-        return problem + Entropy(self.domain, entropy).bind(context) if entropy else problem
+        """Bind the energy to a batch, and take τ = ``entropy`` times the entropy off it.
+
+        Args:
+            context: the batch.
+            entropy: τ.
+            generator: draws the random masks of training.
+            train_local: False holds the local energies constant.
+        """
+        problems = []
+        for term in energy_terms(self.energy):
+            learns = train_local or not isinstance(term, LocalEnergy)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
+                problems.append(term.bind(context, generator))
+        if entropy:
+            problems.append(Entropy(self.domain, entropy).bind(context))
+        return add_problems(problems)
 
     @torch.no_grad()
     def solve(

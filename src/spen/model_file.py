@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import spen
+from spen.calibration import Calibration
 from spen.checkpoint import Epoch, History, under
 from spen.data.summary import RowDigests
 from spen.domains import Simplex, UnitBox
@@ -19,7 +20,7 @@ from spen.estimator import SPENClassifier, usable_device
 from spen.files import read_tensors, write_tensors
 from spen.fitting import Fitted
 from spen.portable import from_json, to_json
-from spen.recipe import Plan, Prediction
+from spen.recipe import Dropout, Plan, Prediction
 from spen.scaling import Scaling
 from spen.targets import Targets
 
@@ -52,7 +53,15 @@ def save(classifier: SPENClassifier, path: Path | str) -> None:
     }
     tensors = {f"model/{name}": t for name, t in classifier.model_.state_dict().items()}
     scaling = classifier._scaling
-    arrays = {"scale": scaling.scale, "shift": scaling.shift, "tuned": classifier.tuned_}
+    calibration = classifier._calibration
+    arrays = {
+        "scale": scaling.scale,
+        "shift": scaling.shift,
+        "length": scaling.length,
+        "calibration_scale": calibration.scale,
+        "calibration_shift": calibration.shift,
+        "tuned": classifier.tuned_,
+    }
     for name, array in arrays.items():
         if array is not None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
@@ -104,18 +113,28 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         raise CheckpointError(f"The model's layers have widths {widths}, not {plan.hidden}.")
     model = plan.build(header["n_features"], domain, seed=0)
     model.load_state_dict(weights)
-    shift = tensors["shift"].numpy() if "shift" in tensors else None
-    tuned = tensors["tuned"].numpy() if "tuned" in tensors else None
+
+    def array(name: str) -> Any:
+        """Return an array, a single number as such, and None for what is not there."""
+        if name not in tensors:
+            return None
+        values = tensors[name].numpy()
+        return values if values.ndim else values.item()
+
     fitted = Fitted(
         model=model.to(usable_device(device)),
-        tuned=tuned.item() if tuned is not None and not tuned.ndim else tuned,
+        plan=plan,
+        calibration=Calibration(
+            array("calibration_scale"), array("calibration_shift"), header["exclusive"]
+        ),
+        tuned=array("tuned"),
         score=header["held_out_score"],
         history=_history_from_json(header["history"]) or History(),
         refit_history=_history_from_json(header["refit_history"]),
     )
     targets = Targets(None, names, header["exclusive"], np.dtype(header["label_type"]))
-    scaling, seen = Scaling(shift, tensors["scale"].numpy()), RowDigests(tensors["seen"].numpy())
-    classifier._take(fitted, plan, scaling, targets, seen)
+    scaling = Scaling(array("shift"), array("scale"), array("length"))
+    classifier._take(fitted, scaling, targets, RowDigests(tensors["seen"].numpy()))
     classifier.n_features_in_ = header["n_features"]
     classifier.feature_names_ = from_json(header["feature_names"], "feature_names")
     if header["fitted_on_named_columns"]:
@@ -126,12 +145,14 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
 def _plan_to_json(plan: Plan) -> dict[str, Any]:
     prediction = plan.prediction
     described = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name != "prediction"}
+    described["dropout"] = [(rates.units, rates.inputs) for rates in plan.dropout]
     described |= {"objective": prediction.objective, "inference": prediction.inference}
     return {name: to_json(value, name) for name, value in described.items()}
 
 
 def _plan_from_json(described: dict[str, Any]) -> Plan:
     plain = {name: from_json(value, name) for name, value in described.items()}
+    plain["dropout"] = tuple(Dropout(*rates) for rates in plain["dropout"])
     prediction = Prediction(plain.pop("objective"), plain.pop("inference"))
     return Plan(prediction=prediction, **plain)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from spen.decoding import (
     apply_threshold,
@@ -33,7 +32,6 @@ from spen.objectives.base import Objective
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.targets import Targets
 from spen.training import Stage
 
 DECODINGS = ("threshold", "label_thresholds", "expected_f1")
@@ -46,23 +44,14 @@ class Shape:
     Attributes:
         rows: n.
         features: d.
-        labels: L.
-        entries: the mean number of features of a row that are not zero.
-        sparse: whether X is a sparse matrix.
+        sparse: whether the features are mostly zero.
+        exclusive: whether each row has one class, not a set of labels.
     """
 
     rows: int
     features: int
-    labels: int
-    entries: float
     sparse: bool
-
-    @classmethod
-    def of(cls, inputs: Any, targets: Targets) -> Shape:
-        """Measure the data."""
-        rows, features = inputs.shape
-        entries = inputs.nnz if sparse.issparse(inputs) else np.count_nonzero(inputs)
-        return cls(rows, features, len(targets.names), entries / rows, sparse.issparse(inputs))
+    exclusive: bool
 
 
 @dataclass(frozen=True)
@@ -74,23 +63,47 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """How much a feature network drops in training: of its units, and of its inputs."""
+
+    units: float
+    inputs: float
+
+
+@dataclass(frozen=True)
 class Plan:
-    """A model without its sizes, and how it is trained, tuned and decoded."""
+    """A model without its sizes, and how it is chosen, trained and decoded.
+
+    Attributes:
+        hidden: the widths of the feature network.
+        dropout: those to choose from on held-out rows.
+        energy: without its sizes.
+        trial: the training by which dropout is chosen: of the label-wise model alone.
+        stages: the training.
+        prediction: what trained models do.
+        decoding: by name.
+        held_out: the share of rows that is held out at a time.
+        folds: how many such shares are used, one after the other.
+        refit: whether to train on all rows in the end.
+    """
 
     hidden: tuple[int, ...]
-    dropout: float
+    dropout: tuple[Dropout, ...]
     energy: UnsizedEnergy
+    trial: Stage
     stages: tuple[Stage, ...]
     prediction: Prediction
     decoding: str
     held_out: float
+    folds: int
     refit: bool
 
     def build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
-        """Return a new model of the right sizes."""
+        """Return a new model of the right sizes, with the first dropout."""
         features: Features = Identity(n_inputs)
         if self.hidden:
-            features = MLP(n_inputs, *self.hidden, dropout=self.dropout)
+            rates = self.dropout[0]
+            features = MLP(n_inputs, *self.hidden, dropout=rates.units, input_dropout=rates.inputs)
         return SPEN(features, self.energy.size(features.n_features, domain), domain, seed=seed)
 
     def tune(self, truth: Any, soft: Any) -> Any:
@@ -113,11 +126,17 @@ class Plan:
         return apply_threshold(soft, tuned)
 
 
-ENERGIES: dict[str, Callable[[int], UnsizedEnergy | None]] = {
-    "label": lambda m: LabelEnergy.unsized(measurements=m, nonlinearity="softplus"),
-    "conditional": lambda m: ConditionalEnergy.unsized(measurements=m, nonlinearity="softplus"),
-    "pairwise": lambda m: PairwiseEnergy.unsized(rank=m),
-    "local": lambda m: None,
+MEASUREMENTS = 64
+RATE, ENERGY_RATE, DECAY = 1e-3, 1e-2, 1e-2
+CHOICES = (Dropout(0.25, 0.0), Dropout(0.5, 0.2), Dropout(0.7, 0.2))
+"""Weak, middle and strong: no one of them is good on all data, and held-out rows can tell."""
+
+SMOOTH: dict[str, Any] = {"nonlinearity": "softplus", "measurements": MEASUREMENTS}
+ENERGIES: dict[str, UnsizedEnergy | None] = {
+    "label": LabelEnergy.unsized(**SMOOTH, initial="neutral"),
+    "conditional": ConditionalEnergy.unsized(**SMOOTH),
+    "pairwise": PairwiseEnergy.unsized(rank=MEASUREMENTS),
+    "local": None,
 }
 
 
@@ -130,45 +149,84 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     """
     own = _check(settings)
     hidden = own.get("hidden", _hidden(shape))
-    dropout = own.get("dropout", 0.5)
-    decay = own.get("weight_decay", 1e-2)
-    batch = own.get("batch_size", int(np.clip(shape.rows // 20, 16, 256)))
-    epochs = own.get("epochs", 40)
-    objective = _objective(settings["objective"])
-    energy = _energy(settings["energy"], shape)
+    batch = own.get("batch_size", _batch_size(shape))
+    common: dict[str, Any] = {
+        "epochs": own.get("epochs", _epochs(shape, batch)),
+        "batch_size": batch,
+        "weight_decay": own.get("weight_decay", DECAY),
+        "lr": RATE,
+        "global_lr": ENERGY_RATE,
+        "optimiser": "adamw",
+        "schedule": "cosine",
+        # Measured: cutting such a schedule short costs more than it brings.
+        "keep": "last",
+    }
+    objective = _objective(settings["objective"], shape)
+    energy = _energy(settings["energy"])
     inference = _inference(settings["inference"], objective)
-    common = {"batch_size": batch, "weight_decay": decay, "optimiser": "adamw", "lr": 1e-3}
     first = ("features", "local") if hidden else ("local",)
-    stages = [
-        Stage("local", CrossEntropy(), parts=first, epochs=epochs, schedule="cosine", **common)
-    ]
+    local = Stage("label by label", CrossEntropy(), parts=first, **common)
+    stages: tuple[Stage, ...] = (local,)
     prediction = Prediction(CrossEntropy(), inference)
     if len(energy.terms) > 1:
-        stages.append(
-            Stage(
-                "global",
-                objective,
-                inference,
-                parts=("global",),
-                epochs=max(1, epochs // 4),
-                **(common | {"lr": 1e-2}),
-            )
-        )
         prediction = Prediction(objective, inference)
+        every = Stage("all", objective, inference, parts=(*first, "global"), **common)
+        stages = (every,)
+        if not isinstance(objective, UnrolledLikelihood):
+            # The paper's recipe: a margin wants a label-wise model to start from.
+            fewer = max(1, common["epochs"] // 4)
+            apart = replace(every, name="global", parts=("global",), epochs=fewer)
+            low = {"lr": RATE / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
+            stages = (local, apart, replace(every, **low))
+    # One held-out share of few rows says little; but classes need no fine calibration.
+    several = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and not shape.exclusive
     return Plan(
-        hidden,
-        dropout,
-        energy,
-        tuple(stages),
-        prediction,
-        settings["decoding"],
-        settings["held_out"],
-        bool(settings["refit"]),
+        hidden=hidden,
+        dropout=_dropout(own, hidden, shape),
+        energy=energy,
+        trial=local,
+        stages=stages,
+        prediction=prediction,
+        decoding=settings["decoding"],
+        held_out=settings["held_out"],
+        folds=3 if several and settings["refit"] else 1,
+        refit=bool(settings["refit"]),
     )
 
 
+FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS = 1000, 100, 2500
+WIDTH = 512
+LARGEST_LAYER = 40_000_000
+"""Weights of a first layer: with its gradient and two moments, 640 MB of float32."""
+
+
 def _hidden(shape: Shape) -> tuple[int, ...]:
-    return (int(np.clip(shape.features, 64, 1024)),)
+    first = min(WIDTH, max(16, LARGEST_LAYER // shape.features))
+    return (first, WIDTH)
+
+
+def _batch_size(shape: Shape) -> int:
+    return int(np.clip(2 ** round(math.log2(max(shape.rows, 1) / 16)), 16, 128))
+
+
+def _epochs(shape: Shape, batch: int) -> int:
+    """Return passes over the data: about as many steps for few rows as for many."""
+    steps = max(1, round(shape.rows / batch))
+    if shape.rows < MANY_ROWS:
+        return int(np.clip(660 // steps, 16, 55))
+    return int(np.clip(2400 // steps, 5, 30))
+
+
+def _dropout(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tuple[Dropout, ...]:
+    """Return the dropouts that are worth a trial."""
+    if "dropout" in own:
+        return (Dropout(own["dropout"], 0.2 if own["dropout"] >= 0.5 else 0.0),)
+    if not hidden:
+        # Features that are linear in x have nothing to drop.
+        return CHOICES[:1]
+    # The strong one is for few rows, and for many features that are mostly absent.
+    needed = shape.sparse or (shape.rows < FEW_ROWS and not shape.exclusive)
+    return CHOICES if needed else CHOICES[:2]
 
 
 def _check(settings: dict[str, Any]) -> dict[str, Any]:
@@ -198,17 +256,19 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def _objective(value: Any) -> Objective:
+def _objective(value: Any, shape: Shape) -> Objective:
     if isinstance(value, Objective):
         return value
+    # One class says all about the others, so revealing some would teach nothing.
+    reveal = 0.0 if shape.exclusive else 0.9
     named: dict[str, Objective] = {
-        "unrolled": UnrolledLikelihood(entropy=1.0, start="local"),
-        "hinge": Hinge(entropy=1.0),
+        "unrolled": UnrolledLikelihood(entropy=1.0, start="local", reveal=reveal),
+        "hinge": Hinge(entropy=1.0, start="local"),
     }
     return choose(value, named, "objective")
 
 
-def _energy(value: Any, shape: Shape) -> UnsizedEnergy:
+def _energy(value: Any) -> UnsizedEnergy:
     """Return the energy with a local one in it."""
     local = LocalEnergy.unsized()
     if isinstance(value, UnsizedEnergy):
@@ -219,8 +279,7 @@ def _energy(value: Any, shape: Shape) -> UnsizedEnergy:
             f"energy must be a name or a description such as spen.LabelEnergy.unsized("
             f"measurements=15); received {value!r}."
         )
-    measurements = int(np.clip(shape.labels, 4, 64))
-    other = choose(value, ENERGIES, "energy")(measurements)
+    other = choose(value, ENERGIES, "energy")
     return local if other is None else local + other
 
 

@@ -8,43 +8,72 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+MOSTLY_ZERO = 0.7
+"""The share of zeros from which on a dense matrix is taken for counts, words or flags."""
+
+FARTHEST = 6.0
+"""Standardised features are cut off here: one odd value must not decide a prediction."""
+
 
 @dataclass(frozen=True)
 class Scaling:
-    """x ↦ (x − shift) / scale, column by column; sparse inputs are not shifted.
+    """One of two rules, chosen by what the features are.
+
+    Features that vary are standardised: x ↦ (x − shift) / scale, within ±6. Features that
+    are mostly zero (and all sparse matrices) stay sparse: each column is divided by the root
+    mean square of what is not zero, and then each row is brought to one length.
 
     Attributes:
-        shift: (d,) the mean of each dense column, or None.
-        scale: (d,) the standard deviation of each dense column, or the largest magnitude of
-            each sparse one; 1 where a column is constant.
+        shift: (d,) the mean of each column, or None by the rule for sparse features.
+        scale: (d,) what each column is divided by.
+        length: the length of a row, or None by the rule for dense features.
     """
 
     shift: np.ndarray | None
     scale: np.ndarray
+    length: float | None
 
     @classmethod
     def of(cls, X: Any) -> Scaling:
-        """Measure the columns of X.
+        """Choose the rule, and measure the columns of X.
 
-        >>> Scaling.of(np.array([[1.0, 5.0], [3.0, 5.0]])).transform(np.array([[5.0, 6.0]]))
-        array([[3., 1.]], dtype=float32)
+        >>> Scaling.of(np.array([[1.0, 5.0], [3.0, 5.0]])).transform(np.array([[4.0, 6.0]]))
+        array([[2., 1.]], dtype=float32)
+        >>> Scaling.of(sparse.csr_array([[3.0, 0.0, 4.0]])).transform([[0.0, 0.0, 1.0]]).toarray()
+        array([[0.        , 0.        , 1.4142135]], dtype=float32)
         """
-        if sparse.issparse(X):
-            largest = abs(X).max(axis=0).toarray().ravel().astype(float)
-            return cls(None, np.where(largest > 0, largest, 1.0))
+        entries = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
+        if sparse.issparse(X) or entries < (1 - MOSTLY_ZERO) * X.size:
+            return cls._of_sparse(sparse.csr_array(X), max(entries / max(X.shape[0], 1), 1.0))
         mean = X.mean(axis=0, dtype=np.float64)
         spread = X.std(axis=0, dtype=np.float64)
         # What rounding leaves of a constant column is not a scale.
         real = spread > 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
-        return cls(mean, np.where(real, spread, 1.0))
+        return cls(mean, np.where(real, spread, 1.0), None)
+
+    @classmethod
+    def _of_sparse(cls, X: Any, entries: float) -> Scaling:
+        width = X.shape[1]
+        squares = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=width)
+        counts = np.bincount(X.indices, X.data != 0, minlength=width)
+        size = np.sqrt(squares / np.maximum(counts, 1))
+        return cls(None, np.where(size > 0, size, 1.0), float(np.sqrt(entries)))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are mostly zero."""
+        return self.length is not None
 
     def transform(self, X: Any) -> Any:
-        """Return the scaled rows as float32; sparse rows stay sparse."""
-        if sparse.issparse(X):
-            scaled = sparse.csr_array(X, dtype=np.float64, copy=True)
-            if self.shift is None:
-                scaled.data /= self.scale[scaled.indices]
-                return scaled.astype(np.float32)
-            X = scaled.toarray()
-        shift = 0.0 if self.shift is None else self.shift
-        return ((X - shift) / self.scale).astype(np.float32)
+        """Return the scaled rows as float32; by the rule for sparse features, as CSR."""
+        if self.length is None:
+            dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
+            scaled = (dense - self.shift) / self.scale
+            return np.clip(scaled, -FARTHEST, FARTHEST).astype(np.float32)
+        scaled = sparse.csr_array(X, dtype=np.float64, copy=True)
+        scaled.sum_duplicates()
+        scaled.data /= self.scale[scaled.indices]
+        rows = np.repeat(np.arange(scaled.shape[0]), np.diff(scaled.indptr))  # type: ignore[misc]
+        norms = np.sqrt(np.bincount(rows, scaled.data**2, minlength=scaled.shape[0]))  # type: ignore[misc]
+        scaled.data *= self.length / np.maximum(norms[rows], np.finfo(float).tiny)
+        return scaled.astype(np.float32)

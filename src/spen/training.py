@@ -51,6 +51,7 @@ class Stage:
             and clamped features draw no dropout.
         epochs: passes over the training rows.
         lr: the learning rate.
+        global_lr: that of the global energies, where it differs from ``lr``.
         schedule: "constant", or "cosine" to let the rate fall to zero over the stage.
         optimiser: "adam", "adamw" (decoupled weight decay) or "sgd".
         momentum: for sgd.
@@ -59,6 +60,8 @@ class Stage:
         clip: the largest norm of the gradient; None leaves it as it is.
         patience: epochs without a better score on the held-out rows before the stage
             ends; None runs all epochs.
+        keep: with held-out rows, end with the weights of the "best" epoch or of the "last".
+            A schedule that falls to zero is at its best where it ends.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Stage:
     parts: tuple[str, ...] = PARTS
     epochs: int = 10
     lr: float = 1e-3
+    global_lr: float | None = None
     schedule: Literal["constant", "cosine"] = "constant"
     optimiser: str = "adam"
     momentum: float = 0.9
@@ -74,6 +78,7 @@ class Stage:
     batch_size: int = 100
     clip: float | None = None
     patience: int | None = None
+    keep: Literal["best", "last"] = "best"
 
     def __post_init__(self) -> None:
         for name, kind in (("objective", Objective), ("inference", Inference)):
@@ -83,6 +88,8 @@ class Stage:
                     f"received {getattr(self, name)!r}."
                 )
         positive(self.lr, "lr")
+        if self.global_lr is not None:
+            positive(self.global_lr, "global_lr")
         positive(self.weight_decay, "weight_decay", zero=True)
         share(self.momentum, "momentum")
         whole(self.epochs, "epochs")
@@ -93,6 +100,7 @@ class Stage:
             whole(self.patience, "patience")
         choose(self.schedule, {"constant": 0, "cosine": 0}, "schedule")
         choose(self.optimiser, OPTIMISERS, "optimiser")
+        choose(self.keep, {"best": 0, "last": 0}, "keep")
         for part in self.parts:
             choose(part, dict.fromkeys(PARTS), "part")
 
@@ -124,8 +132,8 @@ def train(
 ) -> History:
     """Train a model in place, stage after stage.
 
-    With held-out rows each stage ends with the weights of its best epoch; without them,
-    with those of its last.
+    With held-out rows each stage ends with the weights of its best epoch (or its last, if it
+    says so); without them, with those of its last.
 
     Args:
         model: what to train.
@@ -172,7 +180,7 @@ def train(
                 run.save()
                 for callback in callbacks:
                     callback(epoch)
-            run.leave()
+            run.leave(stage.keep)
     return run.history
 
 
@@ -184,9 +192,9 @@ def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
     masks = run.generator if "features" in stage.parts else None
     total = torch.zeros((), dtype=torch.float64, device=device)
     for index, batch in enumerate(batches):
-        rate = _rate(stage, run.epoch + index / len(batches))
+        share_left = _share_left(stage, run.epoch + index / len(batches))
         for group in run.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = group["full_lr"] * share_left
         context = rows.context(model, batch, masks)
         losses = stage.objective.loss(model, stage.inference, context, run.generator)
         if context.weight is not None:
@@ -229,10 +237,11 @@ def _evaluate(model: SPEN, stage: Stage, rows: _Rows, score: Score) -> float:
     return value
 
 
-def _rate(stage: Stage, epochs_done: float) -> float:
+def _share_left(stage: Stage, epochs_done: float) -> float:
+    """Return the share of its rate that the schedule leaves a stage."""
     if stage.schedule == "constant":
-        return stage.lr
-    return stage.lr * 0.5 * (1 + math.cos(math.pi * epochs_done / stage.epochs))
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * epochs_done / stage.epochs))
 
 
 def _check_stages(stages: Sequence[Stage], has_valid: bool) -> None:
@@ -275,16 +284,26 @@ def _only_training(model: SPEN, stage: Stage) -> Iterator[None]:
 
 def _optimiser(model: SPEN, stage: Stage) -> torch.optim.Optimizer:
     names = {parameter: name for name, parameter in model.named_parameters()}
-    decayed = [p for p in _trained(model, stage) if "bias" not in names[p]]
-    others = [p for p in _trained(model, stage) if "bias" in names[p]]
-    groups = [
-        {"params": decayed, "weight_decay": stage.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+    of_global_energies = set(model.part("global"))
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for parameter in _trained(model, stage):
+        decay = 0.0 if "bias" in names[parameter] else stage.weight_decay
+        apart = stage.global_lr is not None and parameter in of_global_energies
+        rate = stage.global_lr if apart else stage.lr
+        groups.setdefault((rate or stage.lr, decay), []).append(parameter)
     settings: dict[str, Any] = {"lr": stage.lr}
     if stage.optimiser == "sgd":
         settings["momentum"] = stage.momentum
-    return OPTIMISERS[stage.optimiser]([g for g in groups if g["params"]], **settings)
+    elif stage.optimiser == "adamw" and model.reference.device.type == "cpu":
+        # One pass over the weights instead of ten; wide networks spend most of a step here.
+        settings["fused"] = True
+    return OPTIMISERS[stage.optimiser](
+        [
+            {"params": parameters, "weight_decay": decay, "full_lr": rate}
+            for (rate, decay), parameters in groups.items()
+        ],
+        **settings,
+    )
 
 
 @dataclass(frozen=True)

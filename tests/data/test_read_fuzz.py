@@ -83,7 +83,7 @@ def test_the_files_to_be_mutated_are_good(scratch, name):
     read_or_refuse(scratch, form)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=600)
 @given(case=mutated(), named=st.booleans())
 def test_mutated_files_are_read_or_refused(scratch, case, named):
     content, form = case

@@ -76,6 +76,11 @@ class Problem(ABC):
         """Return the sum as one problem of the same kind, or None where that cannot be."""
         return None
 
+    def stack(self, other: Problem) -> Problem | None:
+        """Return the rows of this problem and then those of another, whose shared parts must be
+        the same, as one problem; None where that cannot be."""
+        return None
+
     def __add__(self, other: Problem) -> Problem:
         return add_problems([self, other])
 

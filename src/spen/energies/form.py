@@ -65,33 +65,44 @@ class Form(Problem):
     """Says which entropy H is; set exactly when τ is."""
 
     def value(self, y: Tensor) -> Tensor:
-        return self._evaluate(y, with_gradient=False)[0]
+        return self._value(y, self._measure(y))
+
+    def gradient(self, y: Tensor) -> Tensor:
+        return self._gradient(y, self._measure(y))
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        return self._evaluate(y, with_gradient=True)
+        measured = self._measure(y)
+        return self._value(y, measured), self._gradient(y, measured)
 
-    def _evaluate(self, y: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor]:
-        value, gradient = y.new_zeros(y.shape[0]), torch.zeros_like(y)
+    def _measure(self, y: Tensor) -> list[Tensor]:
+        """Return C y + b of each block."""
+        return [F.linear(y, block.measurements) + block.bias for block in self.blocks]
+
+    def _value(self, y: Tensor, measured: list[Tensor]) -> Tensor:
+        value = y.new_zeros(y.shape[0])
         if self.constant is not None:
             value = value + self.constant
         if self.linear is not None:
             value = value + (self.linear * y).sum(1)
-            gradient = self.linear
         if self.quadratic is not None:
-            slope = self.quadratic * y
-            value = value + 0.5 * (slope * y).sum(1)
-            gradient = gradient + slope
-        for block in self.blocks:
-            measured = F.linear(y, block.measurements) + block.bias
-            value = value + (block.nonlinearity.value(measured) * block.readout).sum(1)
-            if with_gradient:
-                slope = block.nonlinearity.derivative(measured) * block.readout
-                gradient = gradient + slope @ block.measurements
+            value = value + 0.5 * (self.quadratic * y * y).sum(1)
+        for block, z in zip(self.blocks, measured, strict=True):
+            value = value + (block.nonlinearity.value(z) * block.readout).sum(1)
         if self.tau is not None and self.domain is not None:
             value = value + self.tau * self.domain.negative_entropy(y)
-            if with_gradient:
-                gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
-        return value, gradient
+        return value
+
+    def _gradient(self, y: Tensor, measured: list[Tensor]) -> Tensor:
+        gradient = torch.zeros_like(y) if self.linear is None else self.linear
+        if self.quadratic is not None:
+            gradient = gradient + self.quadratic * y
+        for block, z in zip(self.blocks, measured, strict=True):
+            gradient = gradient + (block.nonlinearity.derivative(z) * block.readout) @ (
+                block.measurements
+            )
+        if self.tau is not None and self.domain is not None:
+            gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
+        return gradient
 
     @property
     def rows_like(self) -> Tensor:
@@ -130,3 +141,21 @@ class Form(Problem):
             tau=total([self.tau, other.tau]),
             domain=self.domain or other.domain,
         )
+
+    def stack(self, other: Problem) -> Form | None:
+        if not isinstance(other, Form):
+            return None
+        mine, theirs = self._row_terms(), other._row_terms()
+        if mine.keys() != theirs.keys() or len(self.blocks) != len(other.blocks):
+            return None
+        rows = {name: torch.cat([mine[name], theirs[name]]) for name in mine}
+        blocks = tuple(
+            a if a.bias.ndim == 1 else replace(a, bias=torch.cat([a.bias, b.bias]))
+            for a, b in zip(self.blocks, other.blocks, strict=True)
+        )
+        return replace(self, blocks=blocks, **rows)
+
+    def _row_terms(self) -> dict[str, Tensor]:
+        """Return the terms that have rows and are present, by name."""
+        names = ("constant", "linear", "quadratic", "tau")
+        return {name: t for name in names if (t := getattr(self, name)) is not None}

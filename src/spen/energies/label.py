@@ -33,7 +33,8 @@ class LabelEnergy(Energy):
         hidden: the widths of further layers; () is the paper's two-layer energy.
         initial: how C₁ starts. "signed": weights of both signs. "counting": weights above
             zero, so that each measurement starts as a weighted count of labels, which
-            suits labels that exclude each other.
+            suits labels that exclude each other. "neutral": signed, with a readout so small
+            that a new energy changes next to nothing.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class LabelEnergy(Energy):
         measurements: int,
         nonlinearity: str = "hardtanh",
         hidden: Sequence[int] = (),
-        initial: Literal["signed", "counting"] = "signed",
+        initial: Literal["signed", "counting", "neutral"] = "signed",
     ) -> None:
         super().__init__()
         whole(n_labels, "n_labels")
@@ -54,7 +55,7 @@ class LabelEnergy(Energy):
         self.nonlinearity = named_nonlinearity(nonlinearity)
         self.hidden = tuple(hidden)
         self.initial = initial
-        choose(initial, {"signed": 0, "counting": 0}, "initial")
+        choose(initial, dict.fromkeys(("signed", "counting", "neutral")), "initial")
         self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
         self.bias = nn.Parameter(torch.empty(measurements))
         widths = (measurements, *self.hidden)
@@ -75,7 +76,7 @@ class LabelEnergy(Energy):
 
     def reset(self, generator: torch.Generator) -> None:
         # Scaled so that at y = ½ a measurement is where every g is steep.
-        if self.initial == "signed":
+        if self.initial != "counting":
             fill_normal(self.measurements, 1.2 * self.n_labels**-0.5, generator)
             nn.init.zeros_(self.bias)
         else:
@@ -84,7 +85,10 @@ class LabelEnergy(Energy):
         for layer, bias in zip(self.layers, self.layer_biases, strict=True):
             fill_fan_in(layer, generator)
             nn.init.zeros_(bias)
-        nn.init.constant_(self.readout, self.readout.shape[0] ** -0.5)
+        if self.initial == "neutral":
+            fill_normal(self.readout, 0.01, generator)
+        else:
+            nn.init.constant_(self.readout, self.readout.shape[0] ** -0.5)
 
     def extra_repr(self) -> str:
         return (

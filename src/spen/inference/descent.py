@@ -197,18 +197,22 @@ class Descent(Inference):
     ) -> Solution:
         """Make exactly ``max_steps`` differentiable steps; return the last iterate."""
         problem, tau = self._split_entropy(problem)
-        work = self._begin(problem, tau, domain, start, known)
-        trace = [(work.y, work.value)] if self.trace else None
+        state = self.rule.init(start, domain)
+        y = start if known is None else domain.hold(start, known)
+        iterates = [y]
         for _ in range(self.stopping.max_steps):
-            work = self._advance(work, problem, domain)
-            if trace is not None:
-                trace.append((work.y, work.value))
+            # Steps need no energies: they are computed for the last iterate, or for a trace.
+            gradient = _free(problem.gradient(y), known)
+            state, y = self.rule.step(state, gradient, tau, known, domain)
+            iterates = [*iterates, y] if self.trace else [y]
+        values = [_with_entropy(problem.value(each), tau, domain, each) for each in iterates]
+        rows = torch.arange(start.shape[0], device=start.device)
         return Solution(
-            y=work.y,
-            energy=work.value,
-            steps=torch.full_like(work.steps, self.stopping.max_steps),
-            status=torch.full_like(work.status, Status.COMPLETED),
-            trace=_stack(trace),
+            y=y,
+            energy=values[-1],
+            steps=torch.full_like(rows, self.stopping.max_steps),
+            status=torch.full_like(rows, Status.COMPLETED),
+            trace=_stack(list(zip(iterates, values, strict=True)) if self.trace else None),
         )
 
     def _split_entropy(self, problem: Problem) -> tuple[Problem, Tensor | None]:
@@ -254,11 +258,16 @@ def _evaluate(
 ) -> tuple[Tensor, Tensor]:
     """Return the whole objective, and the gradient that the rule wants."""
     value, gradient = problem.value_and_gradient(y)
-    if tau is not None:
-        value = value + tau * domain.negative_entropy(y)
-    if known is not None:
-        gradient = torch.where(torch.isnan(known), gradient, 0.0)
-    return value, gradient
+    return _with_entropy(value, tau, domain, y), _free(gradient, known)
+
+
+def _with_entropy(value: Tensor, tau: Tensor | None, domain: Domain, y: Tensor) -> Tensor:
+    return value if tau is None else value + tau * domain.negative_entropy(y)
+
+
+def _free(gradient: Tensor, known: Tensor | None) -> Tensor:
+    """Zero the gradient of labels that are held."""
+    return gradient if known is None else torch.where(torch.isnan(known), gradient, 0.0)
 
 
 def _with_ballast(running: Tensor, left: int) -> Tensor:

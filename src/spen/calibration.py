@@ -1,0 +1,105 @@
+"""Probabilities that mean what they say: a scale and shifts, fitted on held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spen.domains import DUAL_LIMIT
+
+RIDGE = 5.0
+"""How many decisions' worth of trust there is in no correction at all."""
+
+SCALES = (0.2, 3.0)
+"""The least and the largest scale: beyond, a network is wrong in other ways."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """p ↦ σ(scale · logit p + shift), label by label; for classes p ↦ softmax(scale · log p).
+
+    Attributes:
+        scale: below 1 it softens probabilities, which overfitted networks need.
+        shift: (L,) added to the log-odds of each label; zero for classes.
+        exclusive: True for classes.
+    """
+
+    scale: float
+    shift: np.ndarray
+    exclusive: bool
+
+    @classmethod
+    def of(cls, truth: np.ndarray, soft: np.ndarray, exclusive: bool) -> Calibration:
+        """Minimise the log loss of held-out rows, with a ridge towards no correction.
+
+        Args:
+            truth: (n, L) of 0 and 1; nan where a label is missing.
+            soft: (n, L) probabilities.
+            exclusive: True for classes.
+
+        >>> truth = np.array([[1.0], [0.0], [0.0], [0.0]] * 50)
+        >>> fitted = Calibration.of(truth, np.full((200, 1), 0.5), exclusive=False)
+        >>> fitted.apply(np.array([[0.5]])).round(1)
+        array([[0.3]], dtype=float32)
+        """
+        if exclusive:
+            return cls(_softmax_scale(truth, soft), np.zeros(soft.shape[1]), True)
+        known = ~np.isnan(truth)
+        target, z = np.nan_to_num(truth).astype(float), _log_odds(soft)
+        scale, shift = _newton(target, z, known)
+        labels = np.zeros(z.shape[1])
+        for _ in range(8):
+            p = _sigmoid(scale * z + shift + labels)
+            slope = (known * (p - target)).sum(0) + RIDGE * labels
+            bend = (known * p * (1 - p)).sum(0) + RIDGE
+            labels -= np.clip(slope / bend, -1, 1)
+        return cls(scale, shift + labels, False)
+
+    def apply(self, soft: np.ndarray) -> np.ndarray:
+        """Return calibrated probabilities as float32, strictly inside (0, 1)."""
+        if self.exclusive:
+            dual = self.scale * np.log(np.maximum(soft.astype(float), np.finfo(float).tiny))
+            dual = np.maximum(dual - dual.max(1, keepdims=True), -DUAL_LIMIT)
+            parts = np.exp(dual)
+            return (parts / parts.sum(1, keepdims=True)).astype(np.float32)
+        dual = np.clip(self.scale * _log_odds(soft) + self.shift, -DUAL_LIMIT, DUAL_LIMIT)
+        return _sigmoid(dual).astype(np.float32)
+
+
+def _newton(target: np.ndarray, z: np.ndarray, known: np.ndarray) -> tuple[float, float]:
+    """Return the scale and the shift that all labels share."""
+    scale, shift = 1.0, 0.0
+    for _ in range(12):
+        p = _sigmoid(scale * z + shift)
+        error, weight = known * (p - target), known * p * (1 - p)
+        slope = np.array([(error * z).sum() + RIDGE * (scale - 1), error.sum() + RIDGE * shift])
+        cross = (weight * z).sum()
+        bend = np.array([[(weight * z * z).sum() + RIDGE, cross], [cross, weight.sum() + RIDGE]])
+        step = np.linalg.solve(bend, slope)
+        scale = float(np.clip(scale - step[0], *SCALES))
+        shift = float(np.clip(shift - step[1], -3, 3))
+    return scale, shift
+
+
+def _softmax_scale(truth: np.ndarray, soft: np.ndarray) -> float:
+    """Return the scale of least log loss, by trying them: it is a function of one number."""
+    z = np.log(np.maximum(soft.astype(float), np.finfo(float).tiny))
+    scales = np.geomspace(*SCALES, 61)
+
+    def loss(scale: float) -> float:
+        dual = scale * z
+        top = dual.max(1, keepdims=True)
+        total = top[:, 0] + np.log(np.exp(dual - top).sum(1))
+        return float((total - (truth * dual).sum(1)).sum() + RIDGE / 2 * (scale - 1) ** 2)
+
+    return float(min(scales, key=loss))
+
+
+def _log_odds(soft: np.ndarray) -> np.ndarray:
+    p = np.clip(soft.astype(float), 1e-7, 1 - 1e-7)
+    return np.log(p) - np.log1p(-p)
+
+
+def _sigmoid(z: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-z))
