@@ -11,8 +11,12 @@ BATCHES = (
 )
 
 
+# Small and soon done: the checks are sixty, and some of them fit ten times.
+SMALL = spen.SPENClassifier(hidden=(32,), dropout=0.1, epochs=25)
+
+
 @parametrize_with_checks(
-    [spen.SPENClassifier()],
+    [SMALL],
     expected_failed_checks=lambda estimator: {
         "check_sample_weight_equivalence_on_dense_data": BATCHES,
         "check_sample_weight_equivalence_on_sparse_data": BATCHES,

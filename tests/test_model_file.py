@@ -14,7 +14,7 @@ import spen
 from spen.energies.base import Energy
 from spen.model_file import FORMAT
 
-QUICK = {"epochs": 2, "random_state": 0}
+QUICK = {"hidden": (8,), "dropout": 0.1, "epochs": 2, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,9 @@ def test_foreign_and_newer_files_are_named(file, tmp_path):
     _rewrite(file, other, lambda header: header | {"kind": "training"})
     with pytest.raises(spen.CheckpointError, match="not of a classifier"):
         spen.load(other)
+
+
+POPEN = {"class": "Popen", "settings": {}}
 
 
 @pytest.mark.parametrize(

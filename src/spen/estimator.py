@@ -114,6 +114,10 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
     ((100, 16), (100, 16))
     """
 
+    # Set by scikit-learn's own checks.
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
     def __init__(
         self,
         energy: str | UnsizedEnergy = "label",
@@ -191,7 +195,8 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
             inputs, weight = inputs[counts], weight[counts]
             targets = replace(targets, matrix=targets.matrix[counts])
         scaling = Scaling.of(inputs)
-        shape = Shape(*inputs.shape, scaling.sparse, targets.exclusive)
+        n_rows, n_features = inputs.shape
+        shape = Shape(n_rows, n_features, scaling.sparse, targets.exclusive)
         plan = make_plan(self.get_params(deep=False), shape)
         weights = label_weights(self.label_weight, targets)
         rows = Split(scaling.transform(inputs), targets.matrix, weight)
@@ -347,7 +352,7 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
 
     def _inputs(self, X: Any, known: Any) -> tuple[Any, np.ndarray | None]:
         check_is_fitted(self)
-        inputs = validate_data(self, X, reset=False, **_CHECKS)
+        inputs: Any = validate_data(self, X, reset=False, **_CHECKS)
         if known is not None:
             known = align_known(known, self.label_names_, inputs.shape[0])
         return inputs, known

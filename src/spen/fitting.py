@@ -189,7 +189,8 @@ def _held_out(work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndarra
         softs.append(soft_labels(model, plan.prediction, rows.X).y.cpu().numpy())
         truths.append(densified(rows.Y))
     verdict = judge(plan, work.domain, np.concatenate(truths), np.concatenate(softs))
-    return _HeldOut(*runs[0], verdict)
+    model, history = runs[0]
+    return _HeldOut(model, history, verdict)
 
 
 def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:

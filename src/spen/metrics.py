@@ -149,9 +149,9 @@ def score_all(truth: Any, predicted: Any, probabilities: Any) -> dict[str, Score
 
     >>> scores = score_all([[1, 0]], [[1, 0]], [[0.9, 0.2]])
     >>> scores["example_f1"]
-    Score(value=1.0, rule='mean over rows of 2|T∩P|/(|T|+|P|); a row empty in both counts 1')
+    Score(value=1.0, rule='mean over rows of 2·hits/(true + predicted labels); a row empty in both counts 1')
     """
-    f1 = "2|T∩P|/(|T|+|P|)"
+    f1 = "2·hits/(true + predicted labels)"
     scores = {
         "example_f1": Score(
             example_f1(truth, predicted), f"mean over rows of {f1}; a row empty in both counts 1"
@@ -171,7 +171,7 @@ def score_all(truth: Any, predicted: Any, probabilities: Any) -> dict[str, Score
     for k, value in zip(ranks, _precisions(truth, probabilities, ranks), strict=True):
         rule = f"true labels among the {k} most probable, divided by {k}; ties by column order"
         scores[f"precision_at_{k}"] = Score(value, rule)
-    rule = "mean over decisions of |share on − mean probability| in 15 equal intervals"
+    rule = "mean gap between probability and share of labels on, in 15 equal intervals"
     scores["calibration_error"] = Score(calibration_error(truth, probabilities), rule)
     return scores
 

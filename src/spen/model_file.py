@@ -101,8 +101,11 @@ def load(path: Path | str, device: str = "cpu") -> SPENClassifier:
 
 
 def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> SPENClassifier:
-    settings = {name: from_json(value, name) for name, value in header["settings"].items()}
-    classifier = SPENClassifier(**(settings | {"device": device}))
+    settings: dict[str, Any] = {
+        name: from_json(value, name) for name, value in header["settings"].items()
+    }
+    settings["device"] = device
+    classifier = SPENClassifier(**settings)
     names = from_json(header["label_names"], "label_names")
     size = len(names)
     domain = Simplex(size) if header["exclusive"] else UnitBox(size)

@@ -154,7 +154,8 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         "epochs": own.get("epochs", _epochs(shape, batch)),
         "batch_size": batch,
         "weight_decay": own.get("weight_decay", DECAY),
-        "lr": RATE,
+        # A linear model has no layers that a large rate could upset.
+        "lr": RATE if hidden else ENERGY_RATE,
         "global_lr": ENERGY_RATE,
         "optimiser": "adamw",
         "schedule": "cosine",
@@ -176,7 +177,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             # The paper's recipe: a margin wants a label-wise model to start from.
             fewer = max(1, common["epochs"] // 4)
             apart = replace(every, name="global", parts=("global",), epochs=fewer)
-            low = {"lr": RATE / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
+            low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
             stages = (local, apart, replace(every, **low))
     # One held-out share of few rows says little; but classes need no fine calibration.
     several = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and not shape.exclusive

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from spen.model import SPEN
 
+SHOWN = 10
+"""Measurements that a printed structure lists."""
+
 
 @dataclass(frozen=True)
 class LabelStructure:
@@ -107,4 +110,6 @@ class LabelStructure:
         lines = [
             " ".join(f"{name}({weight:+.2f})" for name, weight in row) for row in self.strongest()
         ]
-        return "\n".join(f"measurement {i}: {line}" for i, line in enumerate(lines))
+        shown = [f"measurement {i}: {line}" for i, line in enumerate(lines[:SHOWN])]
+        rest = len(lines) - SHOWN
+        return "\n".join([*shown, f"and {rest} more"] if rest > 0 else shown)

@@ -50,7 +50,8 @@ def folder(tmp_path_factory):
     write_csv(path / "train.csv", np.hstack([X, Y])[:100], columns)
     write_csv(path / "test.csv", np.hstack([X, Y])[90:], columns)
     write_csv(path / "unlabelled.csv", X[100:], columns[:4])
-    out = run("fit", path / "train.csv", "--labels", ",".join(LABELS), "--out", path / "m.spen")
+    out = run("fit", path / "train.csv", "--labels", ",".join(LABELS), "--out", path / "m.spen",
+              "--hidden", "16", "--epochs", 20)  # fmt: skip
     assert "F1 of held-out rows" in out.stdout
     assert "\x1b" not in out.stdout, "plain text in a pipe"
     return path

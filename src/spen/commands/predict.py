@@ -66,8 +66,8 @@ def predict(
     if out is None:
         _write(classifier, rows, write, sys.stdout)
         return
-    with open_atomically(out) as file:
-        target = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    with open_atomically(out) as binary:
+        target = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         count = _write(classifier, rows, write, target)
         target.detach()  # flushes, and leaves the file to be closed and moved
     if json:
