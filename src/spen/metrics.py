@@ -149,7 +149,7 @@ def score_all(truth: Any, predicted: Any, probabilities: Any) -> dict[str, Score
 
     >>> scores = score_all([[1, 0]], [[1, 0]], [[0.9, 0.2]])
     >>> scores["example_f1"]
-    Score(value=1.0, rule='mean over rows of 2·hits/(true + predicted labels); a row empty in both counts 1')
+    Score(value=1.0, rule='mean over rows of 2·hits...a row empty in both counts 1')
     """
     f1 = "2·hits/(true + predicted labels)"
     scores = {

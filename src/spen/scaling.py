@@ -48,7 +48,7 @@ class Scaling:
         mean = X.mean(axis=0, dtype=np.float64)
         spread = X.std(axis=0, dtype=np.float64)
         # What rounding leaves of a constant column is not a scale.
-        real = spread > 1e-7 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
+        real = spread > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
         return cls(mean, np.where(real, spread, 1.0), None)
 
     @classmethod

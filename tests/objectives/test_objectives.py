@@ -200,3 +200,65 @@ def test_what_an_objective_needs_is_said():
         spen.Hinge("haming").loss(model, spen.Descent(), context)
     with pytest.raises(spen.UnknownNameError, match="Did you mean 'local'"):
         spen.Hinge(start="locale").loss(model, spen.Descent(), context)
+
+
+def test_revealed_labels_train_the_global_energies_alone():
+    """The added loss has the gradient of a clamped solve, and none in features or local energy."""
+    torch.manual_seed(0)
+    energy = spen.LocalEnergy(3, 4) + spen.LabelEnergy(4, 3, "softplus")
+    model = spen.SPEN(spen.MLP(2, 3), energy, spen.UnitBox(4), seed=0)
+    inference = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(3))
+    target = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+
+    def gradients(objective):
+        context = model.context(torch.ones(2, 2), target)
+        model.zero_grad()
+        objective.loss(model, inference, context, torch.Generator().manual_seed(0)).sum().backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+    plain = gradients(spen.UnrolledLikelihood(1.0, "local"))
+    revealed = gradients(spen.UnrolledLikelihood(1.0, "local", reveal=0.9))
+    for name, gradient in plain.items():
+        learns = name.startswith("energy.terms.1.")
+        assert torch.allclose(gradient, revealed[name], atol=1e-6) != learns, name
+
+
+def test_revealed_labels_are_held_and_leave_the_loss():
+    """With all labels shown nothing is left to infer; unobserved ones are never shown."""
+    model, context = hand_made()
+    objective = spen.UnrolledLikelihood(1.0, "local", reveal=0.999)
+    inference = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(3))
+    drawn = [
+        objective._revealed(context, torch.Generator().manual_seed(seed)).known
+        for seed in range(40)
+    ]
+    shown = torch.stack([~torch.isnan(known) for known in drawn]).double().mean()
+    assert 0.3 < shown < 0.7
+    assert all(((known == context.target) | known.isnan()).all() for known in drawn)
+    hidden = Context(context.features, context.target, observed=torch.tensor([[False, True]]))
+    for seed in range(10):
+        given = objective._revealed(hidden, torch.Generator().manual_seed(seed))
+        assert given.known[0, 0].isnan()
+    free = spen.UnrolledLikelihood(1.0, "local").loss(model, inference, context)
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        known = objective._revealed(context, torch.Generator().manual_seed(seed)).known
+        added = objective.loss(model, inference, context, generator) - free
+        assert (added.item() > 1e-6) == bool(known.isnan().any())
+
+
+@pytest.mark.parametrize("term", [spen.LabelEnergy(4, 3, "softplus", hidden=(2,)), None])
+def test_one_solve_for_both_or_two_is_the_same(term):
+    """Problems without a canonical form cannot be stacked, and are solved one after the other."""
+    term = term or spen.ConditionalEnergy(3, 4, 2, "softplus")
+    model = spen.SPEN(spen.Identity(3), spen.LocalEnergy(3, 4) + term, spen.UnitBox(4), seed=0)
+    objective = spen.UnrolledLikelihood(1.0, "local", reveal=0.9)
+    inference = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(3))
+    context = model.context(
+        torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.eye(5)[:, :4]
+    )
+    given = objective._revealed(context, torch.Generator().manual_seed(1))
+    y, y_given = objective._solve_both(model, inference, context, given, torch.Generator())
+    plain = spen.UnrolledLikelihood(1.0, "local")
+    assert torch.allclose(y, plain.predict(model, inference, context).y, atol=1e-6)
+    assert torch.allclose(y_given, plain.predict(model, inference, given).y, atol=1e-6)

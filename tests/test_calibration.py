@@ -1,0 +1,121 @@
+"""Calibration and scaling: against what they are meant to minimise and to keep."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import minimize
+
+from spen.calibration import RIDGE, Calibration
+from spen.scaling import Scaling
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def log_loss(truth, p):
+    return -(truth * np.log(p) + (1 - truth) * np.log(1 - p)).sum()
+
+
+def test_the_scale_and_the_shift_are_those_of_least_penalised_loss():
+    """The oracle is a general minimiser of the same loss."""
+    rng = np.random.default_rng(0)
+    z = 3 * rng.standard_normal((200, 4))
+    truth = (rng.random(z.shape) < sigmoid(0.5 * z - 0.4)).astype(float)
+
+    def loss(theta):
+        p = sigmoid(theta[0] * z + theta[1])
+        return log_loss(truth, p) + RIDGE / 2 * ((theta[0] - 1) ** 2 + theta[1] ** 2)
+
+    scale, shift = minimize(loss, [1.0, 0.0], method="Nelder-Mead", tol=1e-8).x
+    fitted = Calibration.of(truth, sigmoid(z), exclusive=False)
+    assert fitted.scale == pytest.approx(scale, abs=1e-3)
+
+    def label_loss(delta, label):
+        p = sigmoid(scale * z[:, label] + shift + delta[0])
+        return log_loss(truth[:, label], p) + RIDGE / 2 * delta[0] ** 2
+
+    own = [minimize(label_loss, [0.0], args=(label,)).x[0] for label in range(4)]
+    assert fitted.shift == pytest.approx(shift + np.array(own), abs=5e-3)
+
+
+def test_overconfident_probabilities_are_softened_and_good_ones_left_alone():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((4000, 3))
+    truth = (rng.random(z.shape) < sigmoid(z)).astype(float)
+    for sharpness in (1.0, 3.0):
+        soft = sigmoid(sharpness * z)
+        fitted = Calibration.of(truth, soft, exclusive=False)
+        assert fitted.scale == pytest.approx(1 / sharpness, rel=0.1)
+        assert np.abs(fitted.apply(soft) - sigmoid(z)).max() < 0.05
+
+
+def test_missing_labels_do_not_count():
+    rng = np.random.default_rng(0)
+    soft = rng.uniform(0.1, 0.9, (50, 3))
+    truth = (rng.random((50, 3)) < soft).astype(float)
+    seen = truth.copy()
+    seen[30:, 1] = np.nan
+    a, b = (
+        Calibration.of(t, soft, exclusive=False) for t in (seen, np.where(np.isnan(seen), 1, seen))
+    )
+    assert a.shift[1] != pytest.approx(b.shift[1], abs=1e-3)
+    seen[:, 1] = np.nan
+    shared = Calibration.of(seen, soft, exclusive=False).shift
+    assert np.isfinite(shared).all()
+
+
+def test_classes_are_scaled_and_stay_a_distribution():
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((3000, 4))
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    truth = np.eye(4)[[rng.choice(4, p=row) for row in p]]
+    sharp = p**3 / (p**3).sum(1, keepdims=True)
+    fitted = Calibration.of(truth, sharp, exclusive=True)
+    assert fitted.scale == pytest.approx(1 / 3, rel=0.15)
+    soft = fitted.apply(sharp)
+    assert np.allclose(soft.sum(1), 1, atol=1e-6)
+    assert np.array_equal(soft.argmax(1), sharp.argmax(1))
+
+
+def test_probabilities_stay_strictly_inside():
+    fitted = Calibration(3.0, np.array([40.0, -40.0]), exclusive=False)
+    soft = fitted.apply(np.array([[1e-9, 1 - 1e-9], [0.0, 1.0]]))
+    assert ((soft > 0) & (soft < 1)).all()
+    classes = Calibration(3.0, np.zeros(2), exclusive=True).apply(np.array([[1.0, 0.0]]))
+    assert ((classes > 0) & (classes < 1)).all()
+
+
+def test_dense_features_are_standardised_and_cut_off():
+    rng = np.random.default_rng(0)
+    X = 1e9 + 5 * rng.standard_normal((500, 3))
+    X[:, 2] = 7.0
+    X[0, 0] = 1e12
+    scaling = Scaling.of(X)
+    assert not scaling.sparse
+    scaled = scaling.transform(X)
+    assert scaled.dtype == np.float32
+    assert scaled[:, 1].mean() == pytest.approx(0, abs=1e-3)
+    assert scaled[:, 1].std() == pytest.approx(1, abs=1e-3)
+    assert (scaled[:, 2] == 0).all()
+    assert scaled.max() == 6
+
+
+def test_sparse_features_stay_sparse_and_rows_have_one_length():
+    X = sparse.random(60, 20, 0.2, format="csr", random_state=0) * 100
+    before = X.copy()
+    scaling = Scaling.of(X)
+    scaled = scaling.transform(X)
+    assert sparse.issparse(scaled)
+    assert (abs(X - before)).nnz == 0, "the user's matrix is not touched"
+    assert scaled.nnz == X.nnz
+    norms = np.sqrt(scaled.multiply(scaled).sum(1))
+    assert np.allclose(norms[np.diff(X.indptr) > 0], np.sqrt(X.nnz / 60), rtol=1e-5)
+    dense = scaling.transform(X.toarray())
+    assert np.array_equal(dense.toarray(), scaled.toarray())
+    # Mostly zero, so the same rule, whatever the matrix is kept in.
+    same = Scaling.of(X.toarray())
+    assert same.sparse
+    assert np.allclose(same.scale, scaling.scale)
+    # A row's scaling does not depend on its neighbours.
+    assert np.array_equal(scaling.transform(X[:1]).toarray(), scaled[:1].toarray())
