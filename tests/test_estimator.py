@@ -417,6 +417,19 @@ def test_structure_names_what_each_measurement_looks_at(data, tmp_path):
     assert {round(abs(row[0][1]), 5) for row in strongest} == {round(float(v), 5) for v in first}
     assert sorted(structure.order()) == list(range(16))
     assert np.allclose(np.diag(structure.similarity()), 1, atol=1e-5)
+    table = structure.interactions()
+    assert np.allclose(table, table.T, atol=1e-5)
+    one, other, value = structure.pairs(1)[0]
+    place = {name: i for i, name in enumerate(data.label_names)}
+    assert abs(value) == pytest.approx(np.abs(table).max(), rel=1e-5)
+    zeros = np.zeros((1, 16))
+    both, first, second = zeros.copy(), zeros.copy(), zeros.copy()
+    both[0, [place[one], place[other]]] = first[0, place[one]] = second[0, place[other]] = 1
+    x = data.test.X[:1]  # the local energies of the four labellings cancel
+    expected = (
+        clf.energy(x, both) - clf.energy(x, first) - clf.energy(x, second) + clf.energy(x, zeros)
+    )
+    assert value == pytest.approx(expected[0], abs=1e-4)
     figure = structure.plot(tmp_path / "structure.png")
     labels = [text.get_text() for text in figure.axes[0].get_xticklabels()]
     assert sorted(labels) == sorted(data.label_names)

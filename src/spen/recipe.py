@@ -195,10 +195,10 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     )
 
 
-FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS = 1000, 100, 2500
+FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS, VERY_MANY_ROWS = 1000, 100, 2500, 20_000
 WIDTH = 512
-LARGEST_LAYER = 40_000_000
-"""Weights of a first layer: with its gradient and two moments, 640 MB of float32."""
+LARGEST_LAYER = 20_000_000
+"""Weights of a first layer: with its gradient and two moments, 320 MB of float32."""
 
 
 def _hidden(shape: Shape) -> tuple[int, ...]:
@@ -207,7 +207,11 @@ def _hidden(shape: Shape) -> tuple[int, ...]:
 
 
 def _batch_size(shape: Shape) -> int:
-    return int(np.clip(2 ** round(math.log2(max(shape.rows, 1) / 16)), 16, 128))
+    wanted = shape.rows / 16
+    if wanted > 128:
+        # Beyond some thousand rows, larger batches keep the number of steps in hand.
+        wanted = max(128, shape.rows / 160)
+    return int(np.clip(2 ** round(math.log2(wanted)), 16, 1024))
 
 
 def _epochs(shape: Shape, batch: int) -> int:
@@ -225,6 +229,9 @@ def _dropout(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tupl
     if not hidden:
         # Features that are linear in x have nothing to drop.
         return CHOICES[:1]
+    if shape.rows > VERY_MANY_ROWS:
+        # With so many rows trials take long, and there is less to choose.
+        return CHOICES[1:2]
     # The strong one is for few rows, and for many features that are mostly absent.
     needed = shape.sparse or (shape.rows < FEW_ROWS and not shape.exclusive)
     return CHOICES if needed else CHOICES[:2]

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from spen.energies.base import energy_terms
+from spen.context import Context
+from spen.energies.base import Energy, energy_terms
 from spen.errors import InputError, require
 from spen.inputs import whole
 
@@ -29,13 +31,13 @@ class LabelStructure:
         measurements: (m, L) how much each measurement weighs each label.
         readout: (m,) how much the energy weighs each measurement.
         label_names: the L labels.
-        energy: the class of energy that holds the matrix.
+        energy: what holds the matrix.
     """
 
     measurements: np.ndarray
     readout: np.ndarray
     label_names: tuple[Any, ...]
-    energy: str
+    energy: Energy
 
     @classmethod
     def of(cls, model: SPEN, label_names: tuple[Any, ...]) -> LabelStructure:
@@ -47,7 +49,7 @@ class LabelStructure:
                     matrix.detach().cpu().numpy().copy(),
                     readout.detach().cpu().numpy().copy(),
                     tuple(label_names),
-                    type(term).__name__,
+                    term,
                 )
         raise InputError(
             "This model's energy has no measurement matrix. Fit with energy='label' or "
@@ -60,13 +62,52 @@ class LabelStructure:
         Measurements come in the order of their say in the energy, the largest first.
         """
         whole(labels, "labels")
-        say = np.abs(self.readout[: len(self.measurements)]) if self._plain else 1.0
-        order = np.argsort(-say * np.linalg.norm(self.measurements, axis=1), kind="stable")
         result = []
-        for weights in self.measurements[order]:
+        for weights in self.measurements[self.by_say()]:
             top = np.argsort(-np.abs(weights), kind="stable")[:labels]
             result.append([(self.label_names[i], float(weights[i])) for i in top])
         return result
+
+    def by_say(self) -> np.ndarray:
+        """Return the measurements' numbers, those with the largest say in the energy first."""
+        size = np.linalg.norm(self.measurements, axis=1)
+        # A readout of another length weighs a further layer, not the measurements.
+        if len(self.readout) == len(size):
+            size = size * np.abs(self.readout)
+        return np.argsort(-size, kind="stable")
+
+    @torch.no_grad()
+    def interactions(self) -> np.ndarray:
+        """Return what the energy adds when two labels are on together, (L, L).
+
+        It is E(both) − E(one) − E(other) + E(neither) with all other labels off: below zero
+        the energy pulls the two together, above zero it pushes them apart.
+        """
+        if self.energy.n_features is not None:
+            raise InputError(
+                "This energy looks at the features too, so that its interactions differ from row "
+                "to row. Fit with energy='label' to see those of labels alone."
+            )
+        size = len(self.label_names)
+        one = torch.eye(size).to(next(self.energy.parameters()))
+
+        def value(y: torch.Tensor) -> torch.Tensor:
+            return self.energy.bind(Context(y.new_zeros(len(y), 0))).value(y)
+
+        alone, neither = value(one), value(torch.zeros_like(one[:1]))
+        both = torch.stack([value((one + one[i]).clamp(max=1)) for i in range(size)])
+        table = (both - alone - alone[:, None] + neither).cpu().numpy()
+        np.fill_diagonal(table, 0.0)
+        return table
+
+    def pairs(self, pairs: int = 10) -> list[tuple[Any, Any, float]]:
+        """Return the pairs of labels that interact most, with their interaction."""
+        whole(pairs, "pairs")
+        table = self.interactions()
+        rows, columns = np.triu_indices(len(table), 1)
+        top = np.argsort(-np.abs(table[rows, columns]), kind="stable")[:pairs]
+        names = self.label_names
+        return [(names[rows[k]], names[columns[k]], float(table[rows[k], columns[k]])) for k in top]
 
     def similarity(self) -> np.ndarray:
         """Return how alike the measurements treat each two labels, (L, L) cosines in [−1, 1]."""
@@ -100,11 +141,6 @@ class LabelStructure:
         if path is not None:
             figure.savefig(path, dpi=144)
         return figure
-
-    @property
-    def _plain(self) -> bool:
-        """Whether the readout weighs measurements, not a further layer."""
-        return len(self.readout) == len(self.measurements)
 
     def __str__(self) -> str:
         lines = [

@@ -179,3 +179,21 @@ def test_a_reader_that_stops_early_is_not_an_error(folder):
     command = f"{sys.executable} -m spen predict {folder}/m.spen {folder}/test.csv | true"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_a_libsvm_file_is_counted_as_the_training_file_was(tmp_path, base):
+    """The rows to predict have no first feature, which tells nothing about how they count."""
+    rng = np.random.default_rng(0)
+    X = (rng.random((60, 3)) < 0.6).astype(int)
+    X[0] = 1
+    lines = [f"{int(row[1])} " + " ".join(f"{i + base}:1" for i in row.nonzero()[0]) for row in X]
+    (tmp_path / "train.svm").write_text("\n".join(lines) + "\n")
+    run("fit", tmp_path / "train.svm", "--format", "libsvm", "--hidden", "", "--epochs", 5,
+        "--out", tmp_path / "m.spen", "--json")  # fmt: skip
+    (tmp_path / "new.svm").write_text(f"0 {1 + base}:1\n0 {2 + base}:1\n")
+    out = run("predict", tmp_path / "m.spen", tmp_path / "new.svm", "--format", "libsvm",
+              "--write", "probabilities")  # fmt: skip
+    soft = np.array([line.split(",") for line in out.stdout.splitlines()[1:]], dtype=float)
+    expected = spen.load(tmp_path / "m.spen").predict_proba(np.array([[0, 1, 0], [0, 0, 1]]))
+    assert np.allclose(soft, expected, rtol=1e-4)

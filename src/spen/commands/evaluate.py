@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from spen.commands.files import check_features, label_names
+from spen.commands.files import check_features, counts_from_zero, label_names
 from spen.commands.show import show_json, show_table
 
 
@@ -38,6 +38,7 @@ def evaluate(
         format=format,
         labels=names,
         n_features=classifier.n_features_in_,
+        zero_based=counts_from_zero(classifier),
         n_labels=len(names),
     )
     check_features(data.feature_names, classifier, test)

@@ -47,3 +47,13 @@ def check_features(names: Sequence[str], classifier: SPENClassifier, path: objec
                 f"Feature {column + 1} of {path} is {have!r}, but the model was fitted with "
                 f"{want!r} there. Put the columns in the order of the training file."
             )
+
+
+def counts_from_zero(classifier: SPENClassifier) -> bool | None:
+    """Return how the LIBSVM file that a model was fitted on counts features; None: not known.
+
+    A file to predict may happen to have no row with its first feature, which would look like
+    the other way of counting.
+    """
+    names = classifier.feature_names_
+    return None if names is None else {"x0": True, "x1": False}.get(names[0])

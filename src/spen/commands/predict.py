@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from spen.commands.files import check_features, label_names
+from spen.commands.files import check_features, counts_from_zero, label_names
 from spen.commands.show import show_json
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def predict(
         format=format,
         labels=label_names(classifier),
         n_features=classifier.n_features_in_,
+        zero_based=counts_from_zero(classifier),
         labels_required=False,
     )
     check_features(rows.feature_names, classifier, file)

@@ -7,7 +7,7 @@ from typing import overload
 
 
 class Numbered(Sequence[str]):
-    """The names ``x0``, ``x1``, … made when asked for.
+    """The names ``x0``, ``x1``, … (or from another number on), made when asked for.
 
     A text file may declare billions of columns in its first line, and that must not cost
     memory; in all else this is the tuple of those names.
@@ -17,9 +17,9 @@ class Numbered(Sequence[str]):
     ('x2', ['x0', 'x1', 'x2'], True)
     """
 
-    def __init__(self, prefix: str, count: int) -> None:
+    def __init__(self, prefix: str, count: int, start: int = 0) -> None:
         self.prefix = prefix
-        self._range = range(count)
+        self._range = range(start, start + count)
 
     def __len__(self) -> int:
         return len(self._range)
@@ -35,7 +35,8 @@ class Numbered(Sequence[str]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Numbered):
-            return len(self) == len(other) and (self.prefix == other.prefix or not len(self))
+            mine, theirs = ((n.prefix, n._range) for n in (self, other))
+            return mine == theirs or len(self) == len(other) == 0
         if not isinstance(other, Sequence) or isinstance(other, str):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
@@ -44,4 +45,4 @@ class Numbered(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Numbered({self.prefix!r}, {len(self)})"
+        return f"Numbered({self.prefix!r}, {len(self)}, {self._range.start})"

@@ -95,7 +95,8 @@ class LibsvmReader(RowReader):
         first, last, last_label = _extent([path, *also])
         self._base = int(first > 0) if zero_based is None else int(not zero_based)
         seen = max(last - self._base + 1, 0)
-        self.feature_names = Numbered("x", n_features or max(seen, 1))
+        # Named as the file counts, so that two files that count differently can be told apart.
+        self.feature_names = Numbered("x", n_features or max(seen, 1), start=self._base)
         if last_label < 0 and not labels_required:
             self.label_names = ()
         elif last_label < 0 and n_labels is None and labels is None:

@@ -11,6 +11,9 @@ from matplotlib.figure import Figure
 from spen.data.synthetic import block_membership
 from spen.structure import LabelStructure
 
+SHOWN_MEASUREMENTS = 24
+"""Rows of a picture that an eye can take in."""
+
 
 def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> list[Path]:
     """Draw measurement matrices side by side, labels across and measurements down.
@@ -55,8 +58,8 @@ def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> l
 
 def draw_structure(structure: LabelStructure) -> Figure:
     """Draw a measurement matrix with label names; alike labels and measurements are neighbours."""
-    order = structure.order()
-    matrix = structure.measurements[:, order]
+    order, chosen = structure.order(), structure.by_say()[:SHOWN_MEASUREMENTS]
+    matrix = structure.measurements[chosen][:, order]
     # Rows are ordered by where their weight lies, and signed so that it is positive there.
     peaks = np.abs(matrix).argmax(1)
     signs = np.sign(matrix[np.arange(len(matrix)), peaks])
@@ -80,7 +83,9 @@ def draw_structure(structure: LabelStructure) -> Figure:
         axis.set_xlabel(f"{n_labels} labels, alike ones side by side")
     axis.set_ylabel("measurement")
     axis.set_yticks([])
-    axis.set_title(f"What the {n_measurements} measurements look at", fontsize=10)
+    total = len(structure.measurements)
+    which = f"{n_measurements} strongest of {total}" if n_measurements < total else f"{total}"
+    axis.set_title(f"What the {which} measurements look at", fontsize=10)
     figure.colorbar(image, ax=axis, label="weight", shrink=0.9)
     return figure
 
