@@ -108,8 +108,8 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         plan_: the sizes and the training that were chosen.
 
     >>> import spen
-    >>> data = spen.exclusive_blocks(n_train=300, n_test=100)
-    >>> clf = spen.SPENClassifier(random_state=0).fit(data.train.X, data.train.Y)
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> clf = spen.SPENClassifier(epochs=5, random_state=0).fit(data.train.X, data.train.Y)
     >>> clf.predict(data.test.X).shape, clf.predict_proba(data.test.X).shape
     ((100, 16), (100, 16))
     """
