@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MethodType
 from typing import Any, Literal
 
 import numpy as np
@@ -25,43 +24,25 @@ from sklearn.utils.validation import (
 
 from spen.data.dataset import Split
 from spen.data.summary import RowDigests
+from spen.descriptors import SettingAndMethod
+from spen.devices import usable_device
 from spen.diagnosis import Diagnosis, diagnose
 from spen.domains import Simplex, UnitBox
 from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError
 from spen.fitting import Fitted, fit, soft_labels
 from spen.inference.base import Inference, Solution, Status
+from spen.labelling import align, align_known, label_weights
 from spen.objectives.base import Objective
 from spen.recipe import Shape, make_plan
 from spen.scaling import Scaling
 from spen.structure import LabelStructure
-from spen.targets import Targets, align, align_known, label_weights, read_targets
+from spen.targets import Targets, read_targets
 
 ROWS_AT_ONCE = 4096
 """Rows that are predicted at a time, to bound memory."""
 
 _CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
-
-
-class _SettingAndMethod:
-    """A method whose name is also a constructor argument: ``energy`` is both by nature.
-
-    Setting the attribute stores the argument, as scikit-learn wants it; reading it gives the
-    method. ``get_params`` returns the argument.
-    """
-
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return self._method if instance is None else MethodType(self._method, instance)
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        vars(instance)[self._name] = value
 
 
 class SPENClassifier(ClassifierMixin, BaseEstimator):
@@ -299,7 +280,7 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         names = self.label_names_.tolist()
         return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
 
-    @_SettingAndMethod
+    @SettingAndMethod
     def energy(self, X: Any, Y: Any) -> np.ndarray:
         """Return the energy (n,) of any labelling: the lower, the better it fits.
 
@@ -400,16 +381,3 @@ def _seed(random_state: Any) -> int:
     if random_state is None:
         return secrets.randbelow(2**31)
     return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def usable_device(name: str) -> torch.device:
-    """Return a device by name, or say that this machine does not have it."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError, TypeError) as problem:
-        raise InputError(
-            f"device {name!r} cannot be used here ({str(problem).splitlines()[0]}). "
-            "Choose 'auto' or 'cpu'."
-        ) from None

@@ -14,9 +14,10 @@ import spen
 from spen.calibration import Calibration
 from spen.checkpoint import Epoch, History, under
 from spen.data.summary import RowDigests
+from spen.devices import usable_device
 from spen.domains import Simplex, UnitBox
 from spen.errors import CheckpointError, SpenError
-from spen.estimator import SPENClassifier, usable_device
+from spen.estimator import SPENClassifier
 from spen.files import read_tensors, write_tensors
 from spen.fitting import Fitted
 from spen.portable import from_json, to_json

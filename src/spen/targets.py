@@ -13,7 +13,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from spen.errors import InputError, did_you_mean
+from spen.errors import InputError
 
 _SETS = (list, tuple, set, frozenset)
 
@@ -74,12 +74,12 @@ def _read(Y: Any) -> Targets:
         return _of_matrix(_sparse_labels(Y), None, Y.dtype)
     if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
         names = np.asarray(list(Y.columns), dtype=object)
-        return _of_matrix(_dense_labels(_numbers(Y), names), names, np.dtype(np.int64))
-    if _holds_label_lists(Y):
-        return _of_lists(Y)
+        return _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
+    if holds_label_lists(Y):
+        return of_lists(Y)
     values = np.asarray(Y)
     if values.ndim == 2 and not (values.shape[1] == 1 and _are_classes(values)):
-        return _of_matrix(_dense_labels(_numbers(Y), None), None, _label_type(values.dtype))
+        return _of_matrix(_dense_labels(numbers(Y), None), None, _label_type(values.dtype))
     return _of_classes(Y)
 
 
@@ -97,7 +97,8 @@ def _label_type(dtype: np.dtype) -> np.dtype:
     return dtype if dtype.kind in "biuf" else np.dtype(np.int64)
 
 
-def _numbers(Y: Any) -> np.ndarray:
+def numbers(Y: Any) -> np.ndarray:
+    """Return labels as float32, nan for every kind of missing value."""
     try:
         values = np.asarray(Y.to_numpy() if hasattr(Y, "to_numpy") else Y)
         if values.dtype.kind == "O":
@@ -155,7 +156,7 @@ def _are_classes(column: np.ndarray) -> bool:
     return not (np.isnan(column.astype(float)) | np.isin(column, (0, 1))).all()
 
 
-def _holds_label_lists(Y: Any) -> bool:
+def holds_label_lists(Y: Any) -> bool:
     """Say whether Y is a list of label lists, not a matrix written as lists.
 
     Sets and text always are; lists of numbers are if their lengths differ.
@@ -177,7 +178,8 @@ def _holds_label_lists(Y: Any) -> bool:
     return not flat or any(isinstance(label, str) for label in flat)
 
 
-def _of_lists(rows: Any) -> Targets:
+def of_lists(rows: Any) -> Targets:
+    """Read a list of label lists."""
     rows = [list(row) for row in rows]
     try:
         names = sorted({label for row in rows for label in row})
@@ -219,109 +221,3 @@ def _of_classes(Y: Any) -> Targets:
         (np.ones(len(codes), np.int8), codes.ravel(), rows), shape=(len(codes), len(names))
     )
     return Targets(matrix, names, exclusive=True, dtype=names.dtype)
-
-
-def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> np.ndarray:
-    """Return a labelling as a dense (rows, L) matrix in the order of a fitted model's labels.
-
-    Args:
-        Y: labels in any form that ``read_targets`` takes; soft ones in [0, 1] too.
-        names: the labels of the model.
-        exclusive: True where the model has one class per row.
-        rows: how many rows there must be.
-    """
-    if exclusive and np.ndim(Y) == 1 and not sparse.issparse(Y):
-        values = np.asarray(Y)
-        known = np.isin(values, names)
-        if not known.all():
-            raise InputError(
-                f"Y holds {values[~known][0]!r}, which is none of the classes that were fitted."
-            )
-        matrix = (values[:, None] == names[None, :]).astype(np.float32)
-    elif _holds_label_lists(Y):
-        matrix = _columns_by_name(_of_lists(Y), names)
-    elif hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
-        matrix = _place(_numbers(Y), list(Y.columns), names, fill=None)
-    else:
-        matrix = Y.toarray() if sparse.issparse(Y) else _numbers(Y)
-        matrix = matrix.astype(np.float32)
-    if matrix.shape != (rows, len(names)):
-        raise InputError(
-            f"Y must have shape ({rows}, {len(names)}), a row for each of X and a column for each "
-            f"label; received {matrix.shape}."
-        )
-    if not ((matrix >= 0) & (matrix <= 1)).all():
-        raise InputError("A labelling must hold numbers from 0 to 1, none of them nan.")
-    return matrix
-
-
-def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
-    """Return known labels as a dense (rows, L) matrix of 1, 0 and nan."""
-    if hasattr(known, "columns") and hasattr(known, "to_numpy"):
-        matrix = _place(_numbers(known), list(known.columns), names, fill=np.nan)
-    elif sparse.issparse(known):
-        raise InputError(
-            "known must be dense: 1, 0, or nan for a label to infer. In a sparse matrix a label "
-            "that is absent and one that is unknown look alike."
-        )
-    else:
-        matrix = _numbers(known)
-    if matrix.shape != (rows, len(names)):
-        raise InputError(
-            f"known must have shape ({rows}, {len(names)}); received {matrix.shape}. A DataFrame "
-            "may have some of the labels as its columns."
-        )
-    if not (np.isnan(matrix) | np.isin(matrix, (0, 1))).all():
-        raise InputError("known must hold only 1, 0, or nan for a label to infer.")
-    return matrix
-
-
-def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
-    """Return the weight of each label, from one number a label or a dict by name."""
-    if value is None:
-        return None
-    names = targets.names.tolist()
-    if isinstance(value, dict):
-        unknown = [name for name in value if name not in names]
-        if unknown:
-            raise InputError(
-                f"label_weight names {unknown[0]!r}, which is no label. "
-                f"{did_you_mean(str(unknown[0]), map(str, names))}"
-            )
-        value = [value.get(name, 1.0) for name in names]
-    try:
-        weights = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"label_weight must be numbers, or a dict from labels to numbers; received {value!r}."
-        ) from None
-    good = weights.shape == (len(names),) and np.isfinite(weights).all() and (weights >= 0).all()
-    if not good or not weights.any():
-        raise InputError(
-            f"label_weight must be {len(names)} finite numbers of zero or more, one for each "
-            f"label and not all zero; received {value!r}."
-        )
-    return weights
-
-
-def _columns_by_name(targets: Targets, names: np.ndarray) -> np.ndarray:
-    return _place(targets.matrix.toarray(), targets.names.tolist(), names, fill=0.0)
-
-
-def _place(
-    values: np.ndarray, given: list[Any], names: np.ndarray, fill: float | None
-) -> np.ndarray:
-    """Put named columns where the model has them; ``fill`` those that are not given."""
-    number = {name: column for column, name in enumerate(names.tolist())}
-    unknown = [name for name in given if name not in number]
-    if unknown:
-        raise InputError(
-            f"{unknown[0]!r} is no label of this model. "
-            f"{did_you_mean(str(unknown[0]), map(str, number))}"
-        )
-    missing = [name for name in number if name not in set(given)]
-    if missing and fill is None:
-        raise InputError(f"Y lacks {len(missing)} labels of the model, the first {missing[0]!r}.")
-    placed = np.full((values.shape[0], len(number)), 0.0 if fill is None else fill, np.float32)
-    placed[:, [number[name] for name in given]] = values
-    return placed

@@ -7,7 +7,6 @@ stages. Nothing here knows which objective it runs.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,17 +19,17 @@ import torch
 from torch import Tensor
 
 from spen.checkpoint import Epoch, History, Run, describe, describe_module, digest
-from spen.context import Context, masked, take
+from spen.context import masked
 from spen.data.dataset import Split
 from spen.decoding import tune_threshold
-from spen.domains import UnitBox
 from spen.errors import InputError, choose
 from spen.inference.base import Inference
 from spen.inference.descent import Descent
-from spen.inputs import as_label_rows, as_rows, as_weights, positive, share, whole
+from spen.inputs import positive, share, whole
 from spen.model import PARTS, SPEN
 from spen.objectives.base import Objective
-from spen.sparse import Rows, SparseRows, densify, row_batches, whole_batch
+from spen.sparse import row_batches
+from spen.training_rows import TrainingRows
 
 OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -151,8 +150,8 @@ def train(
     """
     _check_stages(stages, valid is not None)
     whole(seed, "seed", least=0)
-    rows = _Rows.of(model, train, "train", label_weight)
-    held_out = None if valid is None else _Rows.of(model, valid, "valid")
+    rows = TrainingRows.of(model, train, "train", label_weight)
+    held_out = None if valid is None else TrainingRows.of(model, valid, "valid")
     generator = torch.Generator(model.reference.device).manual_seed(seed)
     run = Run(model, generator, _fingerprint(model, stages, rows, held_out, seed, score))
     if checkpoint is not None:
@@ -184,7 +183,7 @@ def train(
     return run.history
 
 
-def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
+def _train_epoch(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
     """Make one pass over the rows; return the mean loss."""
     n, device = rows.inputs.shape[0], rows.inputs.device
     order = torch.randperm(n, generator=run.generator, device=device)
@@ -222,7 +221,7 @@ def _train_epoch(model: SPEN, stage: Stage, rows: _Rows, run: Run) -> float:
 
 
 @torch.no_grad()
-def _evaluate(model: SPEN, stage: Stage, rows: _Rows, score: Score) -> float:
+def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> float:
     n, width = rows.inputs.shape
     truths, softs = [], []
     for batch in row_batches(n, width, EVALUATED_AT_ONCE, rows.inputs.device):
@@ -306,60 +305,11 @@ def _optimiser(model: SPEN, stage: Stage) -> torch.optim.Optimizer:
     )
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Training rows as tensors, checked once."""
-
-    inputs: Rows
-    target: Rows
-    observed: Tensor | None
-    weight: Tensor | None
-    label_weight: Tensor | None
-
-    @classmethod
-    def of(
-        cls, model: SPEN, split: Split | tuple[Any, Any], name: str, label_weight: Any = None
-    ) -> _Rows:
-        if not isinstance(split, Split):
-            if not isinstance(split, tuple | list) or len(split) != 2:
-                raise InputError(
-                    f"{name} must be a Split or a pair (X, Y); received {type(split).__name__}. "
-                    "Of a Dataset, pass one part, such as data.train."
-                )
-            split = Split(*split)
-        like: dict[str, Any] = {"dtype": model.reference.dtype, "device": model.reference.device}
-        inputs = as_rows(split.X, f"{name} X", columns=model.features.n_inputs, **like)
-        n, size = inputs.shape[0], model.domain.size
-        target, observed = as_label_rows(split.Y, f"{name} Y", columns=size, rows=n, **like)
-        if isinstance(target, SparseRows) and not isinstance(model.domain, UnitBox):
-            target = densify(whole_batch(target))
-        if isinstance(target, Tensor):
-            target, observed = model.domain.complete_target(target, observed)
-        weight = None if split.weight is None else as_weights(split.weight, n, **like)
-        if label_weight is not None:
-            label_weight = as_weights(label_weight, size, "label_weight", **like)
-        return cls(inputs, target, observed, weight, label_weight)
-
-    def digest(self) -> str:
-        dense = (self.observed, self.weight, self.label_weight)
-        parts = ((r,) if isinstance(r, Tensor) else r.parts() for r in (self.inputs, self.target))
-        return digest((*itertools.chain(*parts), *dense))
-
-    def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:
-        return Context(
-            features=model.features.of(self.inputs[rows], masks),
-            target=densify(self.target[rows]),
-            observed=take(self.observed, rows),
-            weight=take(self.weight, rows),
-            label_weight=self.label_weight,
-        )
-
-
 def _fingerprint(
     model: SPEN,
     stages: Sequence[Stage],
-    rows: _Rows,
-    held_out: _Rows | None,
+    rows: TrainingRows,
+    held_out: TrainingRows | None,
     seed: int,
     score: Score,
 ) -> dict[str, str]:
