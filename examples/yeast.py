@@ -12,7 +12,9 @@ import numpy as np
 import spen
 
 data = spen.load_dataset("yeast")
-print(f"{len(data.train)} training rows, {len(data.test)} test rows, labels {data.label_names[:3]}…")
+print(
+    f"{len(data.train)} training rows, {len(data.test)} test rows, {len(data.label_names)} labels"
+)
 
 # %% Fit. Sizes, dropout, calibration and decoding are chosen on held-out training rows.
 classifier = spen.SPENClassifier(random_state=0, verbose=1)
