@@ -164,7 +164,7 @@ def plain_expected_f1(p, empty):
             best, best_k = value, k
     if q > best + 1e-12:
         best_k = 0
-    return [int(i in order[:best_k]) for i in range(len(p))]
+    return [int(i in order[:best_k] and p[i] > 0) for i in range(len(p))]
 
 
 @given(

@@ -107,6 +107,34 @@ def test_by_itself_it_chooses_dropout_on_held_out_rows_and_calibrates(data):
     assert own.plan_.dropout[0].units == 0.3
 
 
+def test_labels_known_to_be_off_stay_off(data, fitted):
+    X = data.test.X
+    assert not fitted.predict(X, known=np.zeros((60, 16))).any()
+    assert fitted.predict(X, known=np.ones((60, 16))).all()
+
+
+def test_rows_without_a_known_label_judge_nothing():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((60, 4)), (rng.random((60, 3)) < 0.4).astype(float)
+    Y[10:] = np.nan
+    clf = spen.SPENClassifier(**QUICK | {"refit": False}).fit(X, Y)
+    assert clf.held_out_score_ < 0.9, "labels of pure noise"
+    Y[1:] = np.nan
+    with pytest.raises(spen.InputError, match="Only 1 row has a known label"):
+        spen.SPENClassifier(**QUICK).fit(X, Y)
+
+
+def test_only_ratios_of_weights_matter(data):
+    X, Y = data.train.X, data.train.Y
+    weight = np.random.default_rng(0).uniform(1, 2, len(X))
+    soft = [
+        spen.SPENClassifier(**QUICK).fit(X, Y, sample_weight=weight * scale).predict_proba(X)
+        for scale in (1.0, 2.0**-40, 2.0**300)
+    ]
+    assert np.allclose(soft[0], soft[1], atol=1e-5)
+    assert np.allclose(soft[0], soft[2], atol=1e-5)
+
+
 def test_the_true_labelling_has_a_lower_energy_than_a_wrong_one(data, fitted):
     X, Y = data.test.X, data.test.Y
     wrong = np.roll(Y.reshape(-1, 4, 4), 1, axis=2).reshape(Y.shape)
@@ -199,6 +227,26 @@ def test_missing_labels_do_not_count():
     seen = spen.SPENClassifier(**GOOD).fit(X, only_zeros).predict_proba(X)[:, 0].mean()
     taken = spen.SPENClassifier(**GOOD).fit(X, as_zeros).predict_proba(X)[:, 0].mean()
     assert seen > taken + 0.1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_label_that_is_never_known_is_no_trouble():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 3))
+    Y = (X > 0).astype(float)
+    Y[:, 1] = np.nan
+    Y[:4] = np.nan
+    soft = spen.SPENClassifier(**QUICK).fit(X, Y).predict_proba(X)
+    assert ((soft > 0) & (soft < 1)).all()
+
+
+def test_it_can_be_fitted_where_gradients_are_off(data):
+    expected = spen.SPENClassifier(**QUICK).fit(data.train.X, data.train.Y)
+    for off in (torch.no_grad, torch.inference_mode):
+        with off():
+            clf = spen.SPENClassifier(**QUICK).fit(data.train.X, data.train.Y)
+            soft = clf.predict_proba(data.test.X)
+        assert np.array_equal(soft, expected.predict_proba(data.test.X))
 
 
 def test_data_frames_name_features_and_labels(data):

@@ -81,6 +81,12 @@ def test_names_classes_and_sparse_inputs_come_back(data, tmp_path):
     with pytest.raises(ValueError, match="feature names"):
         again.predict(X.rename(columns={"f3": "other"}))
 
+    columns = pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])
+    Y = pd.DataFrame(data.train.Y[:, :3].astype(int), columns=columns)
+    clf = spen.SPENClassifier(**QUICK).fit(X, Y)
+    clf.save(tmp_path / "pairs.spen")
+    assert spen.load(tmp_path / "pairs.spen").label_names_.tolist() == columns.tolist()
+
     rows = sparse.random(50, 12, 0.3, format="csr", random_state=0)
     clf = spen.SPENClassifier(**QUICK).fit(
         rows, [["x"] if i % 2 else ["y", "z"] for i in range(50)]

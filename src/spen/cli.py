@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,9 @@ app.command(data)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
     tokens = sys.argv[1:] if arguments is None else arguments
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal cannot show is escaped, not an error.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except KeyboardInterrupt:

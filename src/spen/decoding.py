@@ -143,7 +143,8 @@ def expected_f1(probabilities: Any, *, empty: float = 1.0) -> np.ndarray:
         2 Σ_{top k} p / (k + m)   for k ≥ 1,   and q for k = 0,
 
     since an empty prediction of an empty row counts 1. Of equally good k the smallest one
-    above zero is taken, and of equally probable labels the one in the earlier column.
+    above zero is taken, and of equally probable labels the one in the earlier column. A label
+    of probability 0 is never taken.
 
     The labels' own probabilities do not tell q. It is min(empty · Π(1 − p), 1 − max p):
     independent labels have empty = 1, but on most data rows without labels are far rarer,
@@ -199,7 +200,9 @@ def _decode_block(values: np.ndarray, labels: np.ndarray, empty: float) -> None:
     ranks = np.arange(1, p.shape[1] + 1)
     value = 2 * sums / (ranks + size[:, None])
     best = np.where(q > value.max(axis=1), 0, ranks[value.argmax(axis=1)])
-    np.put_along_axis(labels, order, (ranks <= best[:, None]).astype(np.int8), axis=1)
+    # What is impossible, such as a label known to be off, is never predicted.
+    chosen = (ranks <= best[:, None]) & (ranked > 0)
+    np.put_along_axis(labels, order, chosen.astype(np.int8), axis=1)
 
 
 def _best_cut(values: np.ndarray, gain: np.ndarray, tried: np.ndarray, now: float) -> float:

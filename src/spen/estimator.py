@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import (
     _check_sample_weight,
+    _get_feature_names,
     check_array,
     check_is_fitted,
     check_random_state,
@@ -63,14 +64,15 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         hidden: the widths of the feature network's layers; () is linear in x.
         dropout: the share of hidden units that is dropped in training.
         weight_decay: regularisation of the weights.
-        epochs: the most passes over the data in the first, label-wise stage of training.
+        epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
         batch_size: rows in a mini-batch.
         decoding: how probabilities become labels: "threshold" (one, tuned on held-out
             rows), "label_thresholds" (one for each label, tuned there) or "expected_f1"
             (the set whose expected F1 is largest). Classes take the most probable one.
         label_weight: how much each label counts in the loss: one number a label, or a dict
             from names to numbers (others count 1).
-        held_out: the share of rows on which training is stopped and decoding is tuned.
+        held_out: the share of rows on which dropout is chosen, probabilities are calibrated
+            and decoding is tuned.
         refit: whether to train again on all rows with what was chosen on held-out ones.
         device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...
         random_state: decides all random draws; None draws anew each time.
@@ -150,13 +152,14 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
             y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or
                 DataFrame whose columns name the labels); a list of label lists; or (n,)
                 classes.
-            sample_weight: (n,) the weight of each row in the loss.
+            sample_weight: (n,) the weight of each row in the loss; only ratios matter.
             label_names: the names of y's columns, where y does not name them itself.
             feature_names: the names of X's columns, where X does not name them itself; kept
                 in the model file, so that the command line can compare them.
         """
         # Everything is checked before anything of this object changes.
         inputs = check_array(X, input_name="X", estimator=self, **_CHECKS)
+        _get_feature_names(X)  # raises where column names are of mixed types
         targets = read_targets(y, label_names)
         if targets.n_rows != inputs.shape[0]:
             raise InputError(
@@ -173,13 +176,17 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
             counts = weight > 0
             if not counts.any():
                 raise InputError("sample_weight is zero everywhere: no row counts.")
-            inputs, weight = inputs[counts], weight[counts]
+            inputs, weight = inputs[counts], weight[counts] / weight.max()
+            weight = weight / weight.mean()
             targets = replace(targets, matrix=targets.matrix[counts])
         scaling = Scaling.of(inputs)
         n_rows, n_features = inputs.shape
         shape = Shape(n_rows, n_features, scaling.sparse, targets.exclusive)
         plan = make_plan(self.get_params(deep=False), shape)
         weights = label_weights(self.label_weight, targets)
+        if weights is not None:
+            weights = weights / weights.max()
+            weights = weights / weights.mean()
         rows = Split(scaling.transform(inputs), targets.matrix, weight)
         size = len(targets.names)
         domain = Simplex(size) if targets.exclusive else UnitBox(size)
@@ -256,6 +263,7 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
 
     def decode(self, probabilities: np.ndarray) -> np.ndarray:
         """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L)."""
+        check_is_fitted(self)
         if self._exclusive:
             return (np.arange(len(self.classes_)) == probabilities.argmax(1)[:, None]).astype(int)
         return self.plan_.decode(probabilities, self.tuned_)
@@ -270,7 +278,7 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
             scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
         scores = _log_odds(probabilities)
-        return scores if self.decoding == "expected_f1" else scores - _log_odds(self.tuned_)
+        return scores if self.plan_.decoding == "expected_f1" else scores - _log_odds(self.tuned_)
 
     def predict_labels(self, X: Any, known: Any = None) -> list[list[Any]]:
         """Return the names of the labels of each row; for classes, lists of one."""
@@ -307,7 +315,8 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
 
         Scores of such rows say little about new ones.
         """
-        return self._seen.contains(self._inputs(X, None)[0])
+        inputs, _ = self._inputs(X, None)
+        return self._seen.contains(inputs)
 
     def structure(self) -> LabelStructure:
         """Return what was learned about labels: the measurement matrix, with their names."""
@@ -380,4 +389,7 @@ def _seed(random_state: Any) -> int:
     # None must not draw from numpy's global generator, which belongs to the user.
     if random_state is None:
         return secrets.randbelow(2**31)
-    return int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as problem:
+        raise InputError(f"random_state {random_state!r} cannot be used: {problem}") from None

@@ -23,7 +23,15 @@ def open_atomically(path: Path | str) -> Iterator[BinaryIO]:
 
     It takes its place when the block ends; if the block fails, the old one stays.
     """
-    path = Path(path)
+    # The file that a link points to is replaced, not the link.
+    path = Path(path).resolve()
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder. Name a file.")
+    if path.exists() and not path.is_file():
+        # A pipe or a device is written to; it must not become a file.
+        with path.open("wb") as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     # One name per file: what a killed process left behind is overwritten by the next.
     partial = path.with_name(f".{path.name}.partial")
@@ -69,6 +77,6 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (SafetensorError, OSError, ValueError) as problem:
         raise CheckpointError(
             f"{path} cannot be read; it is cut short or not a file of this kind ({problem}). "
-            "Delete it to start afresh."
+            "Name a file that spen wrote."
         ) from None
     return tensors, header

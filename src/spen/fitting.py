@@ -89,6 +89,8 @@ class Fit:
         return model, history
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def fit(
     plan: Plan,
     rows: Split,
@@ -105,7 +107,7 @@ def fit(
             f"Fitting needs at least two rows, one of them to tune on; received n_samples = "
             f"{len(rows)}."
         )
-    folds = _folds(len(rows), plan.held_out, plan.folds, seed)
+    folds = _folds(rows.Y, plan.held_out, plan.folds, seed)
     trials = [_trial(plan, k) for k in range(len(plan.dropout))] if len(plan.dropout) > 1 else []
     epochs = sum(stage.epochs for stage in plan.stages)
     total = len(trials) * len(folds) * plan.trial.epochs + len(folds) * epochs
@@ -140,14 +142,26 @@ def _trial(plan: Plan, k: int) -> Plan:
 
 
 def _folds(
-    rows: int, held_out: float, folds: int, seed: int
+    labels: Any, held_out: float, folds: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (kept, held out) row numbers: disjoint held-out shares of a random order."""
-    order = np.random.default_rng(seed).permutation(rows)
-    size = min(max(1, round(held_out * rows)), rows - 1)
-    count = min(folds, rows // size)
-    parts = [order[k * size : (k + 1) * size] for k in range(count)]
-    return [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
+    """Return (kept, held out) row numbers: disjoint held-out shares of a random order.
+
+    A row without any known label can judge nothing, so it is never held out.
+    """
+    rows = labels.shape[0]
+    telling = np.arange(rows)
+    if not sparse.issparse(labels):
+        telling = np.flatnonzero(~np.isnan(labels).all(1))
+    if len(telling) < 2:
+        raise InputError(
+            f"Only {len(telling)} row has a known label; fitting needs at least two such rows, "
+            "one of them to tune on."
+        )
+    order = telling[np.random.default_rng(seed).permutation(len(telling))]
+    size = min(max(1, round(held_out * len(telling))), len(telling) - 1)
+    count = min(folds, len(telling) // size)
+    parts = [np.sort(order[k * size : (k + 1) * size]) for k in range(count)]
+    return [(np.setdiff1d(np.arange(rows), part), part) for part in parts]
 
 
 @dataclass(frozen=True)
@@ -235,9 +249,11 @@ def soft_labels(model: SPEN, prediction: Prediction, inputs: Any, known: Any = N
 @torch.no_grad()
 def start_at_frequencies(model: SPEN, labels: Any) -> None:
     """Let the local energies begin at how frequent labels are, which rare labels profit from."""
-    matrix = densified(labels) if not sparse.issparse(labels) else labels
-    shares = np.nanmean(matrix, axis=0) if isinstance(matrix, np.ndarray) else matrix.mean(axis=0)
-    shares = np.clip(np.nan_to_num(np.asarray(shares).ravel(), nan=0.5), 0.002, 0.998)
+    matrix: Any = labels if sparse.issparse(labels) else densified(labels)
+    known = matrix.shape[0] if sparse.issparse(labels) else (~np.isnan(matrix)).sum(0)
+    total = matrix.sum(0) if sparse.issparse(labels) else np.nansum(matrix, 0)
+    shares = np.where(np.equal(known, 0), 0.5, np.asarray(total).ravel() / np.maximum(known, 1))
+    shares = np.clip(shares, 0.002, 0.998)
     odds = np.log(shares) - (0 if isinstance(model.domain, Simplex) else np.log1p(-shares))
     for term in energy_terms(model.energy):
         if isinstance(term, LocalEnergy):

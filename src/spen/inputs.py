@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,18 @@ def as_weights(
     if not (torch.isfinite(weight) & (weight >= 0)).all():
         raise InputError(f"{name} must hold finite numbers of zero or more.")
     return weight
+
+
+def object_array(items: Sequence[Any]) -> np.ndarray:
+    """Return a vector of objects; numpy alone would make a matrix of tuples.
+
+    >>> object_array([("a", 1), ("b", 2)]).shape
+    (2,)
+    """
+    array = np.empty(len(items), dtype=object)
+    for position, item in enumerate(items):
+        array[position] = item
+    return array
 
 
 def positive(value: Any, name: str, *, zero: bool = False) -> None:

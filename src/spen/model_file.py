@@ -26,6 +26,9 @@ from spen.scaling import Scaling
 from spen.targets import Targets
 
 KIND = "classifier"
+# What a header that does not fit may lead to; none of it is the caller's mistake.
+_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError)
+_DAMAGE += (SyntaxError, MemoryError)
 FORMAT = 1
 """Counts up when files change so that older versions cannot read them."""
 
@@ -95,7 +98,7 @@ def load(path: Path | str, device: str = "cpu") -> SPENClassifier:
         return _rebuild(tensors, header, device)
     except SpenError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as problem:
+    except _DAMAGE as problem:
         raise CheckpointError(
             f"{path} is damaged: what its header says and what it holds do not fit ({problem!r})."
         ) from None
@@ -129,7 +132,9 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         model=model.to(usable_device(device)),
         plan=plan,
         calibration=Calibration(
-            array("calibration_scale"), array("calibration_shift"), header["exclusive"]
+            tensors["calibration_scale"].item(),
+            tensors["calibration_shift"].numpy(),
+            header["exclusive"],
         ),
         tuned=array("tuned"),
         score=header["held_out_score"],
@@ -137,7 +142,9 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         refit_history=_history_from_json(header["refit_history"]),
     )
     targets = Targets(None, names, header["exclusive"], np.dtype(header["label_type"]))
-    scaling = Scaling(array("shift"), array("scale"), array("length"))
+    scaling = Scaling(array("shift"), tensors["scale"].numpy(), array("length"))
+    if (scaling.shift is None) == (scaling.length is None):
+        raise CheckpointError("The file holds no rule for scaling features, or two.")
     classifier._take(fitted, scaling, targets, RowDigests(tensors["seen"].numpy()))
     classifier.n_features_in_ = header["n_features"]
     classifier.feature_names_ = from_json(header["feature_names"], "feature_names")

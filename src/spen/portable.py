@@ -9,6 +9,7 @@ import numpy as np
 
 from spen.energies.unsized import UnsizedEnergy, UnsizedTerm
 from spen.errors import CheckpointError, InputError
+from spen.inputs import object_array
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -57,7 +58,8 @@ def from_json(value: Any, where: str) -> Any:
     if "tuple" in value:
         return tuple(from_json(item, where) for item in value["tuple"])
     if "array" in value:
-        return np.array(from_json(value["array"], where), dtype=np.dtype(value["dtype"]))
+        items, dtype = from_json(value["array"], where), np.dtype(value["dtype"])
+        return object_array(items) if dtype.kind == "O" else np.array(items, dtype=dtype)
     if "dict" in value:
         return {from_json(k, where): from_json(v, where) for k, v in value["dict"]}
     if "energy" in value:

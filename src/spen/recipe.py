@@ -104,7 +104,9 @@ class Plan:
         if self.hidden:
             rates = self.dropout[0]
             features = MLP(n_inputs, *self.hidden, dropout=rates.units, input_dropout=rates.inputs)
-        return SPEN(features, self.energy.size(features.n_features, domain), domain, seed=seed)
+        energy = self.energy.size(features.n_features, domain)
+        # Whatever torch's default type is: files and results must not depend on it.
+        return SPEN(features, energy, domain, seed=seed).float()
 
     def tune(self, truth: Any, soft: Any) -> Any:
         """Return what this plan's decoding chooses on held-out rows (see ``decode``)."""

@@ -54,9 +54,12 @@ class Scaling:
     @classmethod
     def _of_sparse(cls, X: Any, entries: float) -> Scaling:
         width = X.shape[1]
-        squares = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=width)
+        largest = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
+        # Relative to the largest of each column, so that no square overflows.
+        shares = X.data / np.where(largest > 0, largest, 1.0)[X.indices]
+        squares = np.bincount(X.indices, shares**2, minlength=width)
         counts = np.bincount(X.indices, X.data != 0, minlength=width)
-        size = np.sqrt(squares / np.maximum(counts, 1))
+        size = largest * np.sqrt(squares / np.maximum(counts, 1))
         return cls(None, np.where(size > 0, size, 1.0), float(np.sqrt(entries)))
 
     @property

@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
 from spen.errors import InputError
+from spen.inputs import object_array
 
 _SETS = (list, tuple, set, frozenset)
 
@@ -62,7 +63,7 @@ def read_targets(Y: Any, names: Sequence[Any] | None = None) -> Targets:
         raise InputError(
             f"label_names holds {len(names)} names for {len(targets.names)} columns of Y."
         )
-    return _of_matrix(targets.matrix, np.array([*names, None], dtype=object)[:-1], targets.dtype)
+    return _of_matrix(targets.matrix, object_array(names), targets.dtype)
 
 
 def _read(Y: Any) -> Targets:
@@ -73,7 +74,7 @@ def _read(Y: Any) -> Targets:
     if sparse.issparse(Y):
         return _of_matrix(_sparse_labels(Y), None, Y.dtype)
     if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
-        names = np.asarray(list(Y.columns), dtype=object)
+        names = object_array(list(Y.columns))
         return _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
     if holds_label_lists(Y):
         return of_lists(Y)
@@ -195,7 +196,7 @@ def of_lists(rows: Any) -> Targets:
     matrix = sparse.csr_array(
         (np.ones(len(columns), np.int8), columns, offsets), shape=(len(rows), len(names))
     )
-    return _of_matrix(matrix, np.array(names, dtype=object), np.dtype(np.int64))
+    return _of_matrix(matrix, object_array(names), np.dtype(np.int64))
 
 
 def _of_classes(Y: Any) -> Targets:

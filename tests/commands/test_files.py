@@ -135,6 +135,8 @@ def test_fit_prints_json(folder):
         (["fit", "{f}/train.csv", "--labels", "sun", "--hidden", "a", "--out", "{f}/x"], "widths"),
         (["fit", "{f}/train.csv", "--labels", "a", "--out", "{f}/x.spen"], "expected 0 or 1"),
         (["fit", "{f}/train.csv", "--labels", "sun"], "out"),
+        (["fit", "{f}/train.csv", "--labels", "sun", "--seed", "-1", "--out", "{f}/x"], "Seed"),
+        (["predict", "{f}/m.spen", "{f}/test.csv", "--out", "{f}"], "is a folder"),
         (["predict", "{f}/none.spen", "{f}/test.csv"], "none.spen"),
         (["predict", "{f}/train.csv", "{f}/test.csv"], "train.csv"),
         (["predict", "{f}/m.spen", "{f}/none.csv"], "none.csv"),

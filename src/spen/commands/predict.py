@@ -52,6 +52,8 @@ def predict(
     from spen.files import open_atomically
     from spen.model_file import load
 
+    if out is None and sys.stdout is None:
+        raise InputError("The standard output is closed. Name a file with --out.")
     if json and out is None:
         raise InputError("--json needs --out: predictions and JSON would mix on the output.")
     classifier = load(model, device)

@@ -41,7 +41,15 @@ def looks_like(path: Path) -> str | None:
         return "libsvm"
     header = lines[0] if lines else ""
     is_table = any(delimiter in header for delimiter in DELIMITERS)
-    return "csv" if is_table and header.replace("\t", " ").isprintable() else None
+    return "csv" if is_table and _as_text(header).replace("\t", " ").isprintable() else None
+
+
+def _as_text(line: str) -> str:
+    """Return a line that was read as Latin-1 as the UTF-8 that it mostly is."""
+    try:
+        return line.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return line
 
 
 def recognise(path: Path) -> str:
