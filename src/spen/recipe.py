@@ -220,7 +220,7 @@ def _epochs(shape: Shape, batch: int) -> int:
     """Return passes over the data: about as many steps for few rows as for many."""
     steps = max(1, round(shape.rows / batch))
     if shape.rows < MANY_ROWS:
-        return int(np.clip(660 // steps, 16, 55))
+        return int(np.clip(660 // steps, 16, 55 if shape.rows < FEW_ROWS else 36))
     return int(np.clip(2400 // steps, 5, 30))
 
 
