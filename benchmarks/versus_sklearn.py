@@ -5,7 +5,7 @@
 
 The data sets are drawn from training parts alone (and generated): on these the defaults were
 chosen. Each is split by itself, anew for every seed. The names ``yeast-test``, ``slashdot-test``
-and ``bibtex-test`` are the official splits instead, which chose nothing; they run only if named.
+and ``bibtex-test`` are the official splits instead; they run only if named.
 One-vs-rest logistic regression, a classifier chain and MLPClassifier get standardised features
 where these are dense and a threshold that a held-out fifth favours; then they are trained on
 all rows. ``--cache`` keeps their scores, which do not change. The exit code says whether the
