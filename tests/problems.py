@@ -25,6 +25,7 @@ SMOOTH: dict[str, EnergyMaker] = {
     "conditional-softplus": lambda L: spen.ConditionalEnergy(F, L, 3, "softplus"),
     "pairwise-full": lambda L: spen.PairwiseEnergy(L),
     "pairwise-low-rank": lambda L: spen.PairwiseEnergy(L, rank=2),
+    "pairwise-conditional": lambda L: spen.ConditionalPairwiseEnergy(F, L),
 }
 KINKED: dict[str, EnergyMaker] = {
     "label-relu": lambda L: spen.LabelEnergy(L, 3, "relu"),

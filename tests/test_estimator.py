@@ -101,10 +101,10 @@ def test_by_itself_it_chooses_dropout_on_held_out_rows_and_calibrates(data):
     X = rng.standard_normal((90, 6))
     Y = (X[:, :3] + 0.3 * rng.standard_normal((90, 3)) > 0).astype(int)
     clf = spen.SPENClassifier(hidden=(16,), epochs=4, random_state=0).fit(X, Y)
-    assert len(clf.plan_.dropout) == 1
-    assert clf.plan_.dropout[0].units in (0.25, 0.5, 0.7)
+    assert len(clf.plan_.choices) == 1
+    assert clf.plan_.chosen.dropout in (0.25, 0.5, 0.7)
     own = spen.SPENClassifier(hidden=(16,), epochs=4, dropout=0.3, random_state=0).fit(X, Y)
-    assert own.plan_.dropout[0].units == 0.3
+    assert own.plan_.chosen.dropout == 0.3
 
 
 def test_labels_known_to_be_off_stay_off(data, fitted):

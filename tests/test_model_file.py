@@ -131,7 +131,7 @@ def test_foreign_and_newer_files_are_named(file, tmp_path):
     with pytest.raises(spen.CheckpointError, match="is a folder"):
         spen.load(tmp_path)
     _rewrite(file, other, lambda header: header | {"format": FORMAT + 1, "spen": "9.9"})
-    with pytest.raises(spen.CheckpointError, match=r"written by spen 9\.9.*Update spen"):
+    with pytest.raises(spen.CheckpointError, match=r"written by spen 9\.9.*Use that version"):
         spen.load(other)
     _rewrite(file, other, lambda header: header | {"kind": "training"})
     with pytest.raises(spen.CheckpointError, match="not of a classifier"):

@@ -10,7 +10,7 @@ from scipy import sparse
 
 import spen
 from spen.data.dataset import Split
-from spen.sparse import SparseRows, affine, densify
+from spen.sparse import PaddedRows, SparseRows, affine, densify
 
 MATRICES = arrays.arrays(
     np.float32,
@@ -115,3 +115,14 @@ def test_a_label_of_no_weight_does_not_matter(objective, domain):
         assert (double >= plain).all()
     else:
         assert torch.allclose(double, 2 * plain)
+
+
+def test_rows_filled_up_to_one_length_are_the_same_rows():
+    """What a GPU holds of a sparse matrix, here on the CPU."""
+    matrix = sparse.random(40, 30, 0.2, format="csr", random_state=0, dtype=np.float32)
+    matrix = sparse.vstack([matrix, sparse.csr_matrix((2, 30), dtype=np.float32)], format="csr")
+    copy = PaddedRows.of(matrix, torch.device("cpu"))
+    rows = torch.tensor([41, 3, 3, 0, 40])
+    np.testing.assert_array_equal(copy[rows].numpy(), matrix[rows.numpy()].toarray())
+    assert PaddedRows.fits(matrix)
+    assert not PaddedRows.fits(sparse.csr_matrix((1, 10**6)))

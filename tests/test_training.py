@@ -12,6 +12,7 @@ import pytest
 import torch
 from killed_run import build
 from safetensors.torch import load_file
+from scipy.sparse import csr_matrix
 
 import spen
 from spen.checkpoint import Epoch, describe
@@ -100,6 +101,7 @@ def test_the_loss_falls_for_every_objective(rows, optimiser):
         spen.CrossEntropy(),
         spen.Hinge(),
         spen.Hinge("squared", start="local"),
+        spen.SquaredError(),
         spen.UnrolledLikelihood(entropy=1.0),
     ):
         energy = spen.LocalEnergy(64, 16) + spen.LabelEnergy(16, 4, "softplus")
@@ -337,6 +339,50 @@ def test_clamped_features_draw_no_dropout(rows):
         spen.train(model, [stage], rows)
         close = torch.allclose(recorder.seen[0].sort(0).values, expected, atol=1e-5)
         assert close is same
+
+
+class Counting(spen.MLP):
+    """Features that count the rows they were computed of."""
+
+    seen = 0
+
+    def forward(self, inputs, generator=None):
+        self.seen += inputs.shape[0]
+        return super().forward(inputs, generator)
+
+
+@pytest.mark.parametrize("matrix", [np.asarray, csr_matrix])
+def test_clamped_features_are_computed_once_and_change_nothing(rows, monkeypatch, matrix):
+    """One pass over training and held-out rows; where they are too large, one per epoch."""
+    kept, held = hold_out(Split(matrix(rows.X), rows.Y), 0.2, 0)
+    _, stages = build()
+    runs = []
+    for most, passes in ((2**30, 1), (0, stages[1].epochs)):
+        monkeypatch.setattr("spen.training_rows.LARGEST_KEPT", most)
+        energy = spen.LocalEnergy(8, 16) + spen.LabelEnergy(16, 4)
+        features = Counting(64, 8, dropout=0.3)
+        model = spen.SPEN(features, energy, spen.UnitBox(16), seed=0)
+        history = spen.train(model, [stages[1]], kept, held)
+        assert features.seen == passes * 200
+        runs.append(([(epoch.loss, epoch.score) for epoch in history.epochs], weights_of(model)))
+    (once, weights), (every_time, expected) = runs
+    np.testing.assert_allclose(once, every_time, rtol=1e-5)
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_features_are_computed_anew_for_a_stage_after_they_were_trained(rows):
+    """What a stage kept must not outlive it."""
+    model, _ = build()
+    recorder = Recorder()
+    stages = [
+        spen.Stage("one", spen.CrossEntropy(), parts=("local",), epochs=1),
+        spen.Stage("two", spen.CrossEntropy(), parts=("features",), epochs=1, lr=0.1),
+        spen.Stage("three", recorder, parts=("local",), epochs=1, batch_size=200),
+    ]
+    spen.train(model, stages, rows)
+    expected = model.features(torch.tensor(rows.X)).detach().sort(0).values
+    torch.testing.assert_close(recorder.seen[0].sort(0).values, expected)
 
 
 def test_what_the_user_froze_stays_frozen(rows):

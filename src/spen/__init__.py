@@ -15,6 +15,8 @@ _PUBLIC = {
     "Block": "spen.energies.form",
     "CheckpointError": "spen.errors",
     "ConditionalEnergy": "spen.energies.conditional",
+    "ConditionalPairwiseEnergy": "spen.energies.pairwise",
+    "ConditionalScoreEnergy": "spen.stacking",
     "Context": "spen.context",
     "CrossEntropy": "spen.objectives.likelihood",
     "Dataset": "spen.data.dataset",
@@ -33,11 +35,13 @@ _PUBLIC = {
     "Inference": "spen.inference.base",
     "InputError": "spen.errors",
     "LabelEnergy": "spen.energies.label",
+    "LabelScores": "spen.stacking",
     "LabelStructure": "spen.structure",
     "Linear": "spen.features",
     "LocalEnergy": "spen.energies.local",
     "LossAugmentation": "spen.energies.augmentation",
     "MLP": "spen.features",
+    "MeanField": "spen.inference.rules",
     "MirrorDescent": "spen.inference.rules",
     "MissingPackageError": "spen.errors",
     "Objective": "spen.objectives.base",
@@ -47,10 +51,12 @@ _PUBLIC = {
     "Rule": "spen.inference.rules",
     "SPEN": "spen.model",
     "SPENClassifier": "spen.estimator",
+    "ScoreEnergy": "spen.stacking",
     "Simplex": "spen.domains",
     "Solution": "spen.inference.base",
     "SpenError": "spen.errors",
     "Split": "spen.data.dataset",
+    "SquaredError": "spen.objectives.squared",
     "Stage": "spen.training",
     "Status": "spen.inference.base",
     "Stopping": "spen.inference.descent",
@@ -98,6 +104,7 @@ if TYPE_CHECKING:
     from spen.energies.form import Form as Form
     from spen.energies.label import LabelEnergy as LabelEnergy
     from spen.energies.local import LocalEnergy as LocalEnergy
+    from spen.energies.pairwise import ConditionalPairwiseEnergy as ConditionalPairwiseEnergy
     from spen.energies.pairwise import PairwiseEnergy as PairwiseEnergy
     from spen.energies.unsized import UnsizedEnergy as UnsizedEnergy
     from spen.errors import CheckpointError as CheckpointError
@@ -118,6 +125,7 @@ if TYPE_CHECKING:
     from spen.inference.base import Status as Status
     from spen.inference.descent import Descent as Descent
     from spen.inference.descent import Stopping as Stopping
+    from spen.inference.rules import MeanField as MeanField
     from spen.inference.rules import MirrorDescent as MirrorDescent
     from spen.inference.rules import ProjectedGradient as ProjectedGradient
     from spen.inference.rules import Rule as Rule
@@ -129,19 +137,29 @@ if TYPE_CHECKING:
     from spen.objectives.base import Objective as Objective
     from spen.objectives.hinge import Hinge as Hinge
     from spen.objectives.likelihood import CrossEntropy as CrossEntropy
+    from spen.objectives.squared import SquaredError as SquaredError
     from spen.objectives.unrolled import UnrolledLikelihood as UnrolledLikelihood
+    from spen.stacking import ConditionalScoreEnergy as ConditionalScoreEnergy
+    from spen.stacking import LabelScores as LabelScores
+    from spen.stacking import ScoreEnergy as ScoreEnergy
     from spen.structure import LabelStructure as LabelStructure
     from spen.training import Stage as Stage
     from spen.training import train as train
 
 
+_MODULES = ("baselines", "metrics")
+"""Modules whose names are read as they are, such as spen.baselines.MLPClassifier."""
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'spen' has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"spen.{name}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'spen' has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, "__version__"])
+    return sorted([*_PUBLIC, *_MODULES, "__version__"])

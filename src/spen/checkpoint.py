@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from spen.errors import CheckpointError
 from spen.files import read_tensors, write_tensors
+from spen.optimisers import LBFGS
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,9 @@ class Run:
         for key, tensor in self._optimiser_state.items():
             name, _, slot = key.rpartition("/")
             parameter = names[name]
-            # Step counts live on the CPU, as the optimiser itself makes them.
-            value = tensor if slot == "step" else tensor.to(parameter.device)
+            # Step counts live on the CPU, as the optimiser itself makes them. Others are copied:
+            # a sum is rounded by where in memory its numbers lie, and a file's lie anywhere.
+            value = tensor if slot == "step" else tensor.to(parameter.device, copy=True)
             optimiser.state[parameter][slot] = value
         self._optimiser_state = {}
 
@@ -101,8 +103,10 @@ class Run:
             self.best_epoch, self.best_score = self.epoch, score
             self._best = {name: t.detach().clone() for name, t in self._weights()}
 
-    def out_of_patience(self, patience: int | None) -> bool:
-        """Say whether the score has stood still for too long."""
+    def ended(self, patience: int | None) -> bool:
+        """Say whether the stage is over: it converged, or its score stood still for too long."""
+        if isinstance(self.optimiser, LBFGS) and self.optimiser.ended:
+            return True
         return patience is not None and self.epoch - self.best_epoch >= patience
 
     def leave(self, keep: str) -> None:

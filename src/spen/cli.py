@@ -15,7 +15,7 @@ from spen.commands.demo import demo
 from spen.commands.evaluate import evaluate
 from spen.commands.fit import fit
 from spen.commands.predict import predict
-from spen.commands.reproduce import structure, table3
+from spen.commands.reproduce import claims, structure, table1, table3
 from spen.errors import SpenError
 
 app = App(
@@ -27,8 +27,10 @@ app.command(demo)
 for command in (fit, predict, evaluate):
     app.command(command)
 reproduce = App(name="reproduce", help="Make a table or figure of the paper.")
+reproduce.command(table1)
 reproduce.command(table3)
 reproduce.command(structure)
+reproduce.command(claims)
 app.command(reproduce)
 data = App(name="data", help="Data sets: which there are, what is in them, and getting them.")
 data.command(data_commands.list_sets, name="list")

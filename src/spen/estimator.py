@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
-import warnings
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import torch
-from scipy import sparse as scipy_sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    _get_feature_names,
-    check_array,
-    check_is_fitted,
-    check_random_state,
-    validate_data,
-)
-
-from spen.data.dataset import Split
-from spen.data.summary import RowDigests
-from spen.descriptors import SettingAndMethod
-from spen.devices import usable_device
-from spen.diagnosis import Diagnosis, diagnose
-from spen.domains import Simplex, UnitBox
 from spen.energies.unsized import UnsizedEnergy
-from spen.errors import InputError
-from spen.fitting import Fitted, fit, soft_labels
-from spen.inference.base import Inference, Solution, Status
-from spen.labelling import align, align_known, label_weights
+from spen.inference.base import Inference
+from spen.label_classifier import LabelClassifier
 from spen.objectives.base import Objective
-from spen.recipe import Shape, make_plan
-from spen.scaling import Scaling
-from spen.structure import LabelStructure
-from spen.targets import Targets, read_targets
-
-ROWS_AT_ONCE = 4096
-"""Rows that are predicted at a time, to bound memory."""
-
-_CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+from spen.plan import Plan, Shape
+from spen.recipe import make_plan
 
 
-class SPENClassifier(ClassifierMixin, BaseEstimator):
+class SPENClassifier(LabelClassifier):
     """A structured prediction energy network for label sets, or for classes.
 
     It learns an energy E(x, y) of whole label sets and predicts by minimising it. With no
@@ -59,10 +25,13 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
             interactions), "local" (nothing: a feed-forward network), or a description such
             as ``spen.LabelEnergy.unsized(measurements=15, nonlinearity="hardtanh")``.
         inference: "auto", or the ``spen.Descent`` that minimises the energy.
-        objective: "unrolled" (likelihood through the steps of inference, calibrated),
-            "hinge" (the paper's max-margin loss), or an Objective.
+        objective: "unrolled" (likelihood through the steps of inference, calibrated), "f1"
+            (the same with each row's soft F1 beside it: better under one threshold), "hinge"
+            (the paper's max-margin loss), or an Objective.
         hidden: the widths of the feature network's layers; () is linear in x.
         dropout: the share of hidden units that is dropped in training.
+        input_dropout: the share of inputs that is dropped; "auto" is 0.2 where dropout is
+            0.5 or more, else 0.
         weight_decay: regularisation of the weights.
         epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
         batch_size: rows in a mini-batch.
@@ -73,7 +42,17 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
             from names to numbers (others count 1).
         held_out: the share of rows on which dropout is chosen, probabilities are calibrated
             and decoding is tuned.
+        folds: how many such shares are held out, one after the other; each is one more
+            training run, and calibration sees as many more rows.
         refit: whether to train again on all rows with what was chosen on held-out ones.
+        cross_fit: train the energy apart, on the scores that label-wise models give to rows
+            which they have not seen (see docs/classifier.md).
+        members: how many label-wise networks are trained, from seeds of their own, and averaged;
+            above 1 it needs cross_fit, or energy="local".
+        missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
+            "auto" chooses a share above zero on held-out rows.
+        stages: "auto", or the ``spen.Stage``s of your own training (with cross_fit, of the
+            energy's; epochs and the like are then those of the label-wise models).
         device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...
         random_state: decides all random draws; None draws anew each time.
         verbose: 1 shows a progress bar.
@@ -97,10 +76,6 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
     ((100, 16), (100, 16))
     """
 
-    # Set by scikit-learn's own checks.
-    n_features_in_: int
-    feature_names_in_: np.ndarray
-
     def __init__(
         self,
         energy: str | UnsizedEnergy = "label",
@@ -109,13 +84,19 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         *,
         hidden: str | tuple[int, ...] = "auto",
         dropout: str | float = "auto",
+        input_dropout: str | float = "auto",
         weight_decay: str | float = "auto",
         epochs: str | int = "auto",
         batch_size: str | int = "auto",
         decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
         label_weight: Any = None,
         held_out: float = 0.2,
+        folds: str | int = "auto",
         refit: bool = True,
+        cross_fit: bool = False,
+        members: int = 1,
+        missing: str | float = 0.0,
+        stages: Any = "auto",
         device: str = "auto",
         random_state: Any = None,
         verbose: int = 0,
@@ -125,271 +106,22 @@ class SPENClassifier(ClassifierMixin, BaseEstimator):
         self.objective = objective
         self.hidden = hidden
         self.dropout = dropout
+        self.input_dropout = input_dropout
         self.weight_decay = weight_decay
         self.epochs = epochs
         self.batch_size = batch_size
         self.decoding = decoding
         self.label_weight = label_weight
         self.held_out = held_out
+        self.folds = folds
         self.refit = refit
+        self.cross_fit = cross_fit
+        self.members = members
+        self.missing = missing
+        self.stages = stages
         self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        label_names: Sequence[Any] | None = None,
-        feature_names: Sequence[str] | None = None,
-    ) -> SPENClassifier:
-        """Learn from rows and their labels.
-
-        Args:
-            X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame.
-            y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or
-                DataFrame whose columns name the labels); a list of label lists; or (n,)
-                classes.
-            sample_weight: (n,) the weight of each row in the loss; only ratios matter.
-            label_names: the names of y's columns, where y does not name them itself.
-            feature_names: the names of X's columns, where X does not name them itself; kept
-                in the model file, so that the command line can compare them.
-        """
-        # Everything is checked before anything of this object changes.
-        inputs = check_array(X, input_name="X", estimator=self, **_CHECKS)
-        _get_feature_names(X)  # raises where column names are of mixed types
-        targets = read_targets(y, label_names)
-        if targets.n_rows != inputs.shape[0]:
-            raise InputError(
-                f"X and y must have as many rows; received {inputs.shape[0]} and {targets.n_rows}."
-            )
-        if feature_names is not None and len(feature_names) != inputs.shape[1]:
-            raise InputError(
-                f"feature_names holds {len(feature_names)} names for {inputs.shape[1]} features."
-            )
-        weight = None
-        if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
-            # A row that counts nothing must not tune anything either.
-            counts = weight > 0
-            if not counts.any():
-                raise InputError("sample_weight is zero everywhere: no row counts.")
-            inputs, weight = inputs[counts], weight[counts] / weight.max()
-            weight = weight / weight.mean()
-            targets = replace(targets, matrix=targets.matrix[counts])
-        scaling = Scaling.of(inputs)
-        n_rows, n_features = inputs.shape
-        shape = Shape(n_rows, n_features, scaling.sparse, targets.exclusive)
-        plan = make_plan(self.get_params(deep=False), shape)
-        weights = label_weights(self.label_weight, targets)
-        if weights is not None:
-            weights = weights / weights.max()
-            weights = weights / weights.mean()
-        rows = Split(scaling.transform(inputs), targets.matrix, weight)
-        size = len(targets.names)
-        domain = Simplex(size) if targets.exclusive else UnitBox(size)
-        fitted = fit(
-            plan,
-            rows,
-            domain,
-            label_weight=weights,
-            device=usable_device(self.device),
-            seed=_seed(self.random_state),
-            verbose=bool(self.verbose),
-        )
-        validate_data(self, X, skip_check_array=True)
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", None)
-        self.feature_names_ = None if feature_names is None else tuple(feature_names)
-        self._take(fitted, scaling, targets, RowDigests.of(inputs))
-        return self
-
-    def _take(
-        self,
-        fitted: Fitted,
-        scaling: Scaling,
-        targets: Targets,
-        seen: RowDigests,
-    ) -> None:
-        """Take over what was fitted or loaded."""
-        self.model_ = fitted.model
-        self.tuned_ = fitted.tuned
-        self.held_out_score_ = fitted.score
-        self.history_ = fitted.history
-        self.refit_history_ = fitted.refit_history
-        self.plan_ = fitted.plan
-        self.label_names_ = targets.names
-        self.classes_ = targets.names if targets.exclusive else np.arange(len(targets.names))
-        self._scaling = scaling
-        self._calibration = fitted.calibration
-        self._label_type = targets.dtype
-        self._seen = seen
-
-    # Predictions ------------------------------------------------------------------------
-
-    def predict(self, X: Any, known: Any = None, *, sparse: bool = False) -> Any:
-        """Return labels of 0 and 1, (n, L), or classes, (n,).
-
-        Args:
-            X: (n, d) numbers.
-            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer. A DataFrame
-                may have some of the labels as its columns.
-            sparse: return a CSR matrix, without ever holding a dense one.
-        """
-        inputs, known = self._inputs(X, known)
-        if self._exclusive and sparse:
-            raise InputError("sparse=True is for sets of labels; this model predicts classes.")
-        parts = []
-        for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
-            chunk = slice(first, first + ROWS_AT_ONCE)
-            held = None if known is None else known[chunk]
-            labels = self.decode(self._probabilities(inputs[chunk], held))
-            parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
-        if sparse:
-            return scipy_sparse.vstack(parts, format="csr").astype(self._label_type)
-        labels = np.concatenate(parts)
-        if self._exclusive:
-            return self.classes_[labels.argmax(1)]
-        return labels.astype(self._label_type)
-
-    def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
-        """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
-
-        Classes have probabilities that sum to 1.
-        """
-        return self._probabilities(*self._inputs(X, known))
-
-    def decode(self, probabilities: np.ndarray) -> np.ndarray:
-        """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L)."""
-        check_is_fitted(self)
-        if self._exclusive:
-            return (np.arange(len(self.classes_)) == probabilities.argmax(1)[:, None]).astype(int)
-        return self.plan_.decode(probabilities, self.tuned_)
-
-    def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
-        """Return scores (n, L): log-odds, less those of the threshold where there is one.
-
-        For two classes, (n,): the log-odds of the second.
-        """
-        probabilities = self.predict_proba(X, known).astype(np.float64)
-        if self._exclusive:
-            scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
-            return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-        scores = _log_odds(probabilities)
-        return scores if self.plan_.decoding == "expected_f1" else scores - _log_odds(self.tuned_)
-
-    def predict_labels(self, X: Any, known: Any = None) -> list[list[Any]]:
-        """Return the names of the labels of each row; for classes, lists of one."""
-        if self._exclusive:
-            return [[name] for name in self.predict(X, known).tolist()]
-        labels = self.predict(X, known, sparse=True)
-        names = self.label_names_.tolist()
-        return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
-
-    @SettingAndMethod
-    def energy(self, X: Any, Y: Any) -> np.ndarray:
-        """Return the energy (n,) of any labelling: the lower, the better it fits.
-
-        Args:
-            X: (n, d) numbers.
-            Y: labels in any form that ``fit`` takes; soft ones in [0, 1] too.
-        """
-        inputs, _ = self._inputs(X, None)
-        labelling = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
-        return self.model_.energy_of(self._scaling.transform(inputs), labelling).cpu().numpy()
-
-    def diagnose(self, X: Any, Y: Any) -> Diagnosis:
-        """Say how inference goes on rows whose labels are known.
-
-        Returns the share of rows that converge, the steps that they take, and how often
-        inference misses the true labelling although its energy is lower.
-        """
-        inputs, _ = self._inputs(X, None)
-        truth = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
-        return diagnose(self.model_, self._scaling.transform(inputs), truth, self.plan_.prediction)
-
-    def seen_in_training(self, X: Any) -> np.ndarray:
-        """Return which rows have the same features as some training row, (n,).
-
-        Scores of such rows say little about new ones.
-        """
-        inputs, _ = self._inputs(X, None)
-        return self._seen.contains(inputs)
-
-    def structure(self) -> LabelStructure:
-        """Return what was learned about labels: the measurement matrix, with their names."""
-        check_is_fitted(self)
-        return LabelStructure.of(self.model_, tuple(self.label_names_.tolist()))
-
-    def save(self, path: Path | str) -> None:
-        """Write the whole classifier to one safetensors file; ``spen.load`` reads it."""
-        from spen.model_file import save
-
-        check_is_fitted(self)
-        save(self, path)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments by name."""
-        return super().get_params(deep) | {"energy": vars(self)["energy"]}
-
-    # How it works -----------------------------------------------------------------------
-
-    @property
-    def _exclusive(self) -> bool:
-        return isinstance(self.model_.domain, Simplex)
-
-    def _inputs(self, X: Any, known: Any) -> tuple[Any, np.ndarray | None]:
-        check_is_fitted(self)
-        inputs: Any = validate_data(self, X, reset=False, **_CHECKS)
-        if known is not None:
-            known = align_known(known, self.label_names_, inputs.shape[0])
-        return inputs, known
-
-    def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
-        scaled = self._scaling.transform(inputs)
-        solution = soft_labels(self.model_, self.plan_.prediction, scaled, known)
-        _warn_unless_converged(solution)
-        soft = self._calibration.apply(solution.y.cpu().numpy())
-        return soft if known is None else self._hold(soft, known)
-
-    def _hold(self, soft: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """Give known labels their value, which calibration must not touch."""
-        domain = self.model_.domain
-        held = domain.complete_known(torch.from_numpy(known))
-        return domain.hold(torch.from_numpy(soft), held).numpy()
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        tags.input_tags.sparse = True
-        return tags
-
-
-def _warn_unless_converged(solution: Solution) -> None:
-    stopped = (solution.status == Status.MAX_STEPS) | (solution.status == Status.DIVERGED)
-    if stopped.any():
-        warnings.warn(
-            f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "
-            f"{solution.describe()} Their best iterates are returned; more steps or a smaller "
-            "rate (inference=...) may help.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-
-
-def _log_odds(probability: Any) -> Any:
-    tiny = np.finfo(np.float64).tiny
-    clipped = np.clip(np.asarray(probability, dtype=np.float64), tiny, 1 - 2**-53)
-    return np.log(clipped) - np.log1p(-clipped)
-
-
-def _seed(random_state: Any) -> int:
-    # None must not draw from numpy's global generator, which belongs to the user.
-    if random_state is None:
-        return secrets.randbelow(2**31)
-    try:
-        return int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError as problem:
-        raise InputError(f"random_state {random_state!r} cannot be used: {problem}") from None
+    def _plan(self, shape: Shape) -> Plan:
+        return make_plan(self.get_params(deep=False), shape)

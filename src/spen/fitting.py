@@ -13,18 +13,23 @@ from scipy import sparse
 
 from spen.agreement import counts
 from spen.calibration import Calibration
-from spen.checkpoint import Epoch, History
+from spen.checkpoint import Epoch, History, describe, digest
 from spen.data.dataset import Split
 from spen.domains import Domain, Simplex
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
-from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError
+from spen.features import Features, Identity
 from spen.metrics import row_f1
 from spen.model import SPEN
+from spen.plan import Plan, Prediction, decode
 from spen.progress import epoch_bar
-from spen.recipe import Plan, Prediction
+from spen.shared_runs import SHARED
+from spen.stacking import LabelScores, ScoreEnergy
 from spen.training import best_f1, train
+
+MEMBER_SEEDS = 7919
+"""How far apart the seeds of the models are that are averaged."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,9 @@ class Fitted:
 
     Attributes:
         model: trained.
-        plan: with the dropout that was chosen.
+        plan: with the choice that was made.
         calibration: of its probabilities.
-        tuned: what decoding takes (see ``Plan.decode``); None for classes.
+        tuned: what each decoding takes (see ``decode``), by its name; empty for classes.
         score: of held-out rows: F1, or for classes the accuracy.
         history: of the run that was tuned.
         refit_history: of the run on all rows, or None.
@@ -44,7 +49,7 @@ class Fitted:
     model: SPEN
     plan: Plan
     calibration: Calibration
-    tuned: Any
+    tuned: dict[str, Any]
     score: float
     history: History
     refit_history: History | None
@@ -72,11 +77,51 @@ class Fit:
 
     def run(self, plan: Plan, kept: Split, held: Split | None = None) -> tuple[SPEN, History]:
         """Train a new model by the plan's stages."""
+        shared = SHARED.get()
+        if shared is None or not plan.is_label_wise:
+            return self._run(plan, kept, held)
+        # Held-out rows are watched, not obeyed, so they change nothing.
+        key = (describe(plan.stages), describe(plan.chosen), str(plan.linear), self._same(kept))
+        return shared.get(key, lambda: self._run(plan, kept, held))
+
+    def _same(self, kept: Split) -> str:
+        """Return what two runs of the same plan must agree in."""
+        arrays = [kept.weight, self.label_weight]
+        for rows in (kept.X, kept.Y):
+            parts = (rows.indptr, rows.indices, rows.data) if sparse.issparse(rows) else (rows,)
+            arrays += parts
+        tensors = [None if each is None else torch.as_tensor(each) for each in arrays]
+        return f"{digest(tensors)} {self.seed} {self.device}"
+
+    def _run(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
+        if plan.members > 1:
+            return self._run_members(plan, kept, held)
         model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
         start_at_frequencies(model, kept.Y)
-        model = model.to(self.device)
-        history = train(
-            model,
+        return model, self.train(model, plan, kept, held)
+
+    def _run_members(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
+        """Train label-wise models of several seeds, and average their scores."""
+        one = replace(plan, members=1)
+        runs = [
+            replace(self, seed=self.seed + k * MEMBER_SEEDS).run(one, kept, None if k else held)
+            for k in range(plan.members)
+        ]
+        features = LabelScores(*(label_wise_parts(model) for model, _ in runs))
+        model = SPEN(features, ScoreEnergy(self.domain.size), self.domain).to(self.device)
+        return model, runs[0][1]
+
+    def run_energy(self, plan: Plan, kept: Split) -> tuple[SPEN, History]:
+        """Train the energy of a cross-fitted plan; the rows' inputs are label scores."""
+        size = self.domain.size
+        energy = plan.energy.size(size, self.domain)
+        model = SPEN(Identity(size), energy, self.domain, seed=self.seed).float()
+        return model, self.train(model, plan, kept, None)
+
+    def train(self, model: SPEN, plan: Plan, kept: Split, held: Split | None) -> History:
+        """Train a model in place, where the fit trains."""
+        return train(
+            model.to(self.device),
             plan.stages,
             kept,
             held,
@@ -86,7 +131,6 @@ class Fit:
             label_weight=self.label_weight,
             callbacks=(self.tell,),
         )
-        return model, history
 
 
 @torch.inference_mode(False)
@@ -101,25 +145,29 @@ def fit(
     seed: int,
     verbose: bool,
 ) -> Fitted:
-    """Train a model by a plan: choose its dropout, calibrate and tune it, train on all rows."""
+    """Train a model by a plan: make its choice, calibrate and tune it, train on all rows."""
     if len(rows) < 2:
         raise InputError(
             f"Fitting needs at least two rows, one of them to tune on; received n_samples = "
             f"{len(rows)}."
         )
-    folds = _folds(rows.Y, plan.held_out, plan.folds, seed)
-    trials = [_trial(plan, k) for k in range(len(plan.dropout))] if len(plan.dropout) > 1 else []
-    epochs = sum(stage.epochs for stage in plan.stages)
-    total = len(trials) * len(folds) * plan.trial.epochs + len(folds) * epochs
+    folds = folds_by(rows.Y, plan.held_out, plan.folds, seed)
     bar = nullcontext(lambda epoch: None)
     if verbose:
-        bar = epoch_bar("fit", total + plan.refit * epochs)
+        bar = epoch_bar("fit", _epochs(plan, len(folds)))
     with bar as tell:
         work = Fit(rows, domain, label_weight, device, seed, tell)
-        if trials:
-            best = better_of([_held_out(work, trial, folds).verdict for trial in trials])
-            plan = replace(plan, dropout=(plan.dropout[best],))
-        result = _held_out(work, plan, folds)
+        plans = [plan.choose(k) for k in range(len(plan.choices))]
+        plan, trials = plans[0], []
+        if len(plans) > 1:
+            some = folds[: plan.trial_folds]
+            trials = [held_out_by(work, each.label_wise(), some) for each in plans]
+            best = better_of([trial.verdict for trial in trials])
+            plan, trials = plans[best], [trials[best]]
+        if plan.cross_fit:
+            return _cross_fit(work, plan, folds, trials)
+        # What was a trial need not be trained again where there is nothing more to it.
+        result = trials[0] if _told(plan, len(trials)) else held_out_by(work, plan, folds)
         model, refit_history = result.model, None
         if plan.refit:
             model, refit_history = work.run(plan, rows)
@@ -130,18 +178,64 @@ def fit(
     )  # fmt: skip
 
 
-def _trial(plan: Plan, k: int) -> Plan:
-    """Return the plan that tries the k-th dropout on the label-wise model alone."""
-    rates = plan.dropout[k]
-    stage = replace(plan.trial, name=f"dropout {rates.units:g}?")
-    local = UnsizedEnergy(
-        tuple(term for term in plan.energy.terms if issubclass(term.kind, LocalEnergy))
+def _told(plan: Plan, trials: int) -> bool:
+    """Return whether trials have already told what the held-out rows of a plan say."""
+    return bool(trials) and plan.is_label_wise and plan.trial_folds >= plan.folds
+
+
+def _epochs(plan: Plan, folds: int) -> int:
+    """Return how many epochs a fit takes in all, if no stage ends early."""
+    trial = plan.members * plan.trial.epochs
+    whole = sum(stage.epochs for stage in plan.stages)
+    choices = len(plan.choices)
+    trials = choices * min(plan.trial_folds, folds) * trial if choices > 1 else 0
+    if plan.cross_fit:
+        return trials + (folds + 1) * (whole + trial)
+    whole = trial if plan.is_label_wise else whole
+    once = 0 if _told(plan, choices - 1) else folds * whole
+    return trials + once + plan.refit * whole
+
+
+def _cross_fit(
+    work: Fit,
+    plan: Plan,
+    folds: Sequence[tuple[np.ndarray, np.ndarray]],
+    trials: Sequence[HeldOut],
+) -> Fitted:
+    """Train the energy on label scores of rows that the label-wise models have not seen.
+
+    The verdict comes from energies that have not seen those rows either.
+    """
+    told = trials and plan.trial_folds >= plan.folds
+    scored = trials[0] if told else held_out_by(work, plan.label_wise(), folds)
+    verdict = judge(
+        plan, work.domain, densified(scored.scores.Y), cross_fitted(work, plan, folds, scored)
     )
-    prediction = Prediction(stage.objective, stage.inference)
-    return replace(plan, dropout=(rates,), energy=local, stages=(stage,), prediction=prediction)
+    energy, history = work.run_energy(plan, scored.scores)
+    label_wise, refit_history = work.run(plan.label_wise(), work.rows)
+    features = label_wise.features
+    if not isinstance(features, LabelScores):
+        features = LabelScores(label_wise_parts(label_wise))
+    model = SPEN(features, energy.energy, work.domain).to(work.device)
+    return Fitted(
+        model, plan, verdict.calibration, verdict.tuned, verdict.score, history, refit_history
+    )
 
 
-def _folds(
+def cross_fitted(
+    work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndarray]], scored: HeldOut
+) -> np.ndarray:
+    """Return what energies predict of held-out rows (n, L), each trained on the other folds'."""
+    softs = []
+    for kept, held in folds:
+        others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
+        model, _ = work.run_energy(plan, scored.scores.rows(others))
+        unseen = scored.scores.rows(own)
+        softs.append(soft_labels(model, plan.prediction, unseen.X).y.cpu().numpy())
+    return np.concatenate(softs)
+
+
+def folds_by(
     labels: Any, held_out: float, folds: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (kept, held out) row numbers: disjoint held-out shares of a random order.
@@ -158,9 +252,14 @@ def _folds(
             "one of them to tune on."
         )
     order = telling[np.random.default_rng(seed).permutation(len(telling))]
-    size = min(max(1, round(held_out * len(telling))), len(telling) - 1)
-    count = min(folds, len(telling) // size)
-    parts = [np.sort(order[k * size : (k + 1) * size]) for k in range(count)]
+    if folds > 1 and folds * held_out > 1 - 1e-9:
+        # The shares are to cover all rows, so they need not be equal to the last row.
+        shares = np.array_split(order, min(folds, len(telling)))
+    else:
+        size = min(max(1, round(held_out * len(telling))), len(telling) - 1)
+        count = min(folds, len(telling) // size)
+        shares = [order[k * size : (k + 1) * size] for k in range(count)]
+    parts = [np.sort(rows_held) for rows_held in shares]
     return [(np.setdiff1d(np.arange(rows), part), part) for part in parts]
 
 
@@ -170,13 +269,13 @@ class Verdict:
 
     Attributes:
         calibration: of the probabilities.
-        tuned: what decoding takes.
+        tuned: what each decoding takes, by its name.
         losses: (n,) the log loss of each row, calibrated.
         scores: (n,) the F1 of each row; for classes whether it is right.
     """
 
     calibration: Calibration
-    tuned: Any
+    tuned: dict[str, Any]
     losses: np.ndarray
     scores: np.ndarray
 
@@ -187,24 +286,37 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _HeldOut:
+class HeldOut:
+    """What came of training on what folds keep: the first model, and all held-out rows.
+
+    Attributes:
+        rows: (n,) the numbers of the held-out rows, in the order of the folds.
+        scores: their log-odds of labels, with their labels and weights.
+    """
+
     model: SPEN
     history: History
     verdict: Verdict
+    rows: np.ndarray
+    scores: Split
 
 
-def _held_out(work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> _HeldOut:
+def held_out_by(work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> HeldOut:
     """Train on what each fold keeps, and judge what it holds out, all folds together."""
-    truths, softs, runs = [], [], []
+    softs, runs = [], []
     for kept, held in folds:
         rows = work.rows.rows(held)
-        model, history = work.run(plan, work.rows.rows(kept), rows)
+        # Watching costs time, and the history of one fold is kept.
+        model, history = work.run(plan, work.rows.rows(kept), None if runs else rows)
         runs.append((model, history))
-        softs.append(soft_labels(model, plan.prediction, rows.X).y.cpu().numpy())
-        truths.append(densified(rows.Y))
-    verdict = judge(plan, work.domain, np.concatenate(truths), np.concatenate(softs))
+        softs.append(soft_labels(model, plan.prediction, rows.X).y.cpu())
+    numbers = np.concatenate([held for _, held in folds])
+    rows = work.rows.rows(numbers)
+    soft = torch.cat(softs)
+    verdict = judge(plan, work.domain, densified(rows.Y), soft.numpy())
+    scores = work.domain.clamp_dual(work.domain.to_dual(soft))
     model, history = runs[0]
-    return _HeldOut(model, history, verdict)
+    return HeldOut(model, history, verdict, numbers, Split(scores.numpy(), rows.Y, rows.weight))
 
 
 def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
@@ -216,9 +328,10 @@ def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Ve
     right = np.where(np.nan_to_num(truth) == 1, soft, 1.0 if exclusive else 1 - soft)
     losses = -(np.log(right) * known).sum(1)
     if exclusive:
-        return Verdict(calibration, None, losses, truth.argmax(1) == soft.argmax(1))
+        return Verdict(calibration, {}, losses, truth.argmax(1) == soft.argmax(1))
     tuned = plan.tune(truth, soft)
-    both, sizes, _ = counts(truth, plan.decode(soft, tuned), axis=1)
+    labels = decode(soft, plan.decoding, tuned[plan.decoding])
+    both, sizes, _ = counts(truth, labels, axis=1)
     return Verdict(calibration, tuned, losses, row_f1(both, sizes))
 
 
@@ -244,6 +357,12 @@ def soft_labels(model: SPEN, prediction: Prediction, inputs: Any, known: Any = N
         inputs,
         known=known,
     )
+
+
+def label_wise_parts(model: SPEN) -> tuple[Features, LocalEnergy]:
+    """Return the feature network and the local energy of a label-wise model."""
+    (local,) = [term for term in energy_terms(model.energy) if isinstance(term, LocalEnergy)]
+    return model.features, local
 
 
 @torch.no_grad()

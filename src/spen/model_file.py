@@ -16,12 +16,12 @@ from spen.checkpoint import Epoch, History, under
 from spen.data.summary import RowDigests
 from spen.devices import usable_device
 from spen.domains import Simplex, UnitBox
-from spen.errors import CheckpointError, SpenError
-from spen.estimator import SPENClassifier
+from spen.errors import CheckpointError, InputError, SpenError, choose
 from spen.files import read_tensors, write_tensors
 from spen.fitting import Fitted
+from spen.label_classifier import LabelClassifier
+from spen.plan import Choice, Plan, Prediction
 from spen.portable import from_json, to_json
-from spen.recipe import Dropout, Plan, Prediction
 from spen.scaling import Scaling
 from spen.targets import Targets
 
@@ -29,11 +29,11 @@ KIND = "classifier"
 # What a header that does not fit may lead to; none of it is the caller's mistake.
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError)
 _DAMAGE += (SyntaxError, MemoryError)
-FORMAT = 1
+FORMAT = 2
 """Counts up when files change so that older versions cannot read them."""
 
 
-def save(classifier: SPENClassifier, path: Path | str) -> None:
+def save(classifier: LabelClassifier, path: Path | str) -> None:
     """Write a fitted classifier to one file, atomically."""
     settings = classifier.get_params(deep=False)
     if not isinstance(settings["random_state"], int | None):
@@ -42,6 +42,7 @@ def save(classifier: SPENClassifier, path: Path | str) -> None:
     header = {
         "kind": KIND,
         "format": FORMAT,
+        "class": _class_name(type(classifier)),
         "spen": spen.__version__,
         "settings": {name: to_json(value, name) for name, value in settings.items()},
         "plan": _plan_to_json(classifier.plan_),
@@ -64,8 +65,7 @@ def save(classifier: SPENClassifier, path: Path | str) -> None:
         "length": scaling.length,
         "calibration_scale": calibration.scale,
         "calibration_shift": calibration.shift,
-        "tuned": classifier.tuned_,
-    }
+    } | {f"tuned/{name}": value for name, value in classifier._tuned.items()}
     for name, array in arrays.items():
         if array is not None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
@@ -73,8 +73,8 @@ def save(classifier: SPENClassifier, path: Path | str) -> None:
     write_tensors(path, tensors, header)
 
 
-def load(path: Path | str, device: str = "cpu") -> SPENClassifier:
-    """Read what ``SPENClassifier.save`` wrote.
+def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
+    """Read what ``save`` of a classifier wrote.
 
     Args:
         path: of the file.
@@ -89,10 +89,10 @@ def load(path: Path | str, device: str = "cpu") -> SPENClassifier:
             f"{path} is a file of spen's, but not of a classifier. Name a file that "
             "SPENClassifier.save or `spen fit` wrote."
         )
-    if not isinstance(header.get("format"), int) or header["format"] > FORMAT:
+    if not isinstance(header.get("format"), int) or header["format"] != FORMAT:
         raise CheckpointError(
-            f"{path} was written by spen {header.get('spen')}, in a newer form than spen "
-            f"{spen.__version__} can read. Update spen, or save the model again with this version."
+            f"{path} was written by spen {header.get('spen')}, in another form than spen "
+            f"{spen.__version__} reads. Use that version, or fit the model again with this one."
         )
     try:
         return _rebuild(tensors, header, device)
@@ -104,20 +104,22 @@ def load(path: Path | str, device: str = "cpu") -> SPENClassifier:
         ) from None
 
 
-def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> SPENClassifier:
+def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> LabelClassifier:
     settings: dict[str, Any] = {
         name: from_json(value, name) for name, value in header["settings"].items()
     }
     settings["device"] = device
-    classifier = SPENClassifier(**settings)
+    classifier = choose(header["class"], classes(), "class")(**settings)
     names = from_json(header["label_names"], "label_names")
     size = len(names)
     domain = Simplex(size) if header["exclusive"] else UnitBox(size)
     plan = _plan_from_json(header["plan"])
     weights = under("model/", tensors)
-    widths = tuple(t.shape[1] for k, t in weights.items() if k.startswith("features.weights."))
-    if widths != plan.hidden:
-        raise CheckpointError(f"The model's layers have widths {widths}, not {plan.hidden}.")
+    averaged = plan.cross_fit or plan.members > 1
+    layers = "features.networks.0.weights." if averaged else "features.weights."
+    widths = tuple(t.shape[1] for k, t in weights.items() if k.startswith(layers))
+    if widths != plan.chosen.hidden:
+        raise CheckpointError(f"The model's layers have widths {widths}, not {plan.chosen.hidden}.")
     model = plan.build(header["n_features"], domain, seed=0)
     model.load_state_dict(weights)
 
@@ -136,7 +138,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
             tensors["calibration_shift"].numpy(),
             header["exclusive"],
         ),
-        tuned=array("tuned"),
+        tuned={name: array(f"tuned/{name}") for name in under("tuned/", tensors)},
         score=header["held_out_score"],
         history=_history_from_json(header["history"]) or History(),
         refit_history=_history_from_json(header["refit_history"]),
@@ -153,17 +155,35 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     return classifier
 
 
+def classes() -> dict[str, type[LabelClassifier]]:
+    """Return the classifiers that a file may hold, by name."""
+    from spen import baselines
+    from spen.estimator import SPENClassifier
+
+    return {kind.__name__: kind for kind in (SPENClassifier, *baselines.ALL)}
+
+
+def _class_name(kind: type) -> str:
+    if kind not in classes().values():
+        raise InputError(
+            f"{kind.__module__}.{kind.__qualname__} is a class that is not spen's own, so a model "
+            "file could not rebuild it. Save its weights yourself (model_.state_dict()), or keep "
+            "it with pickle at your own risk."
+        )
+    return kind.__name__
+
+
 def _plan_to_json(plan: Plan) -> dict[str, Any]:
     prediction = plan.prediction
     described = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name != "prediction"}
-    described["dropout"] = [(rates.units, rates.inputs) for rates in plan.dropout]
+    described["choices"] = [asdict(choice) for choice in plan.choices]
     described |= {"objective": prediction.objective, "inference": prediction.inference}
     return {name: to_json(value, name) for name, value in described.items()}
 
 
 def _plan_from_json(described: dict[str, Any]) -> Plan:
     plain = {name: from_json(value, name) for name, value in described.items()}
-    plain["dropout"] = tuple(Dropout(*rates) for rates in plain["dropout"])
+    plain["choices"] = tuple(Choice(**choice) for choice in plain["choices"])
     prediction = Prediction(plain.pop("objective"), plain.pop("inference"))
     return Plan(prediction=prediction, **plain)
 

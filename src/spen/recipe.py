@@ -3,135 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from spen.decoding import (
-    apply_threshold,
-    expected_f1,
-    tune_empty,
-    tune_label_thresholds,
-    tune_threshold,
-)
-from spen.domains import Domain
 from spen.energies.conditional import ConditionalEnergy
 from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import PairwiseEnergy
 from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError, choose
-from spen.features import MLP, Features, Identity
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
 from spen.inputs import positive, share, whole
-from spen.model import SPEN
 from spen.objectives.base import Objective
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
+from spen.plan import DECODINGS, Choice, Plan, Prediction, Shape
+from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
 from spen.training import Stage
-
-DECODINGS = ("threshold", "label_thresholds", "expected_f1")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a recipe looks at.
-
-    Attributes:
-        rows: n.
-        features: d.
-        sparse: whether the features are mostly zero.
-        exclusive: whether each row has one class, not a set of labels.
-    """
-
-    rows: int
-    features: int
-    sparse: bool
-    exclusive: bool
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """How predictions are made: what they minimise, and with which solver."""
-
-    objective: Objective
-    inference: Inference
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """How much a feature network drops in training: of its units, and of its inputs."""
-
-    units: float
-    inputs: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A model without its sizes, and how it is chosen, trained and decoded.
-
-    Attributes:
-        hidden: the widths of the feature network.
-        dropout: those to choose from on held-out rows.
-        energy: without its sizes.
-        trial: the training by which dropout is chosen: of the label-wise model alone.
-        stages: the training.
-        prediction: what trained models do.
-        decoding: by name.
-        held_out: the share of rows that is held out at a time.
-        folds: how many such shares are used, one after the other.
-        refit: whether to train on all rows in the end.
-    """
-
-    hidden: tuple[int, ...]
-    dropout: tuple[Dropout, ...]
-    energy: UnsizedEnergy
-    trial: Stage
-    stages: tuple[Stage, ...]
-    prediction: Prediction
-    decoding: str
-    held_out: float
-    folds: int
-    refit: bool
-
-    def build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
-        """Return a new model of the right sizes, with the first dropout."""
-        features: Features = Identity(n_inputs)
-        if self.hidden:
-            rates = self.dropout[0]
-            features = MLP(n_inputs, *self.hidden, dropout=rates.units, input_dropout=rates.inputs)
-        energy = self.energy.size(features.n_features, domain)
-        # Whatever torch's default type is: files and results must not depend on it.
-        return SPEN(features, energy, domain, seed=seed).float()
-
-    def tune(self, truth: Any, soft: Any) -> Any:
-        """Return what this plan's decoding chooses on held-out rows (see ``decode``)."""
-        if self.decoding == "expected_f1":
-            return tune_empty(truth, soft)
-        if self.decoding == "label_thresholds":
-            return tune_label_thresholds(truth, soft)[0]
-        return tune_threshold(truth, soft)[0]
-
-    def decode(self, soft: Any, tuned: Any) -> np.ndarray:
-        """Turn probabilities into labels of 0 and 1.
-
-        Args:
-            soft: (n, L) probabilities.
-            tuned: the threshold or thresholds; for "expected_f1" how likely empty rows are.
-        """
-        if self.decoding == "expected_f1":
-            return expected_f1(soft, empty=tuned)
-        return apply_threshold(soft, tuned)
-
 
 MEASUREMENTS = 64
 RATE, ENERGY_RATE, DECAY = 1e-3, 1e-2, 1e-2
-CHOICES = (Dropout(0.25, 0.0), Dropout(0.5, 0.2), Dropout(0.7, 0.2))
-"""Weak, middle and strong: no one of them is good on all data, and held-out rows can tell."""
+DROPOUTS = ((0.25, 0.0), (0.5, 0.2), (0.7, 0.2))
+"""Of units and of inputs. No one of them is good on all data, and held-out rows can tell."""
 
 SMOOTH: dict[str, Any] = {"nonlinearity": "softplus", "measurements": MEASUREMENTS}
 ENERGIES: dict[str, UnsizedEnergy | None] = {
@@ -140,6 +39,27 @@ ENERGIES: dict[str, UnsizedEnergy | None] = {
     "pairwise": PairwiseEnergy.unsized(rank=MEASUREMENTS),
     "local": None,
 }
+CROSS_FITTED = ENERGIES | {"conditional": ConditionalScoreEnergy.unsized(**SMOOTH)}
+CROSS_FIT_FOLDS = 5
+MISSING = (0.1, 0.25, 0.5)
+"""Shares of missing labels that are tried where they are to be chosen."""
+
+DEFAULTS: dict[str, Any] = {
+    "energy": "label",
+    "inference": "auto",
+    "objective": "unrolled",
+    "hidden": "auto",
+    "dropout": "auto",
+    "input_dropout": "auto",
+    "weight_decay": "auto",
+    "epochs": "auto",
+    "batch_size": "auto",
+    "cross_fit": False,
+    "missing": 0.0,
+    "members": 1,
+    "stages": "auto",
+}
+"""What make_plan takes where a classifier has no such setting."""
 
 
 def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
@@ -149,10 +69,74 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         settings: the constructor's arguments, by name.
         shape: of the data.
     """
+    settings = DEFAULTS | settings
     own = _check(settings)
-    hidden = own.get("hidden", _hidden(shape))
+    common = training_of(own, shape)
+    hidden = own.get("hidden", hidden_of(shape))
+    cross_fit = bool(settings["cross_fit"])
+    # Chosen on held-out rows, it is set in every stage later.
+    missing = own.get("missing", 0.0)
+    objective = _objective(settings["objective"], shape, missing)
+    energy = _energy(settings["energy"], cross_fit)
+    inference = _inference(settings["inference"], objective)
+    first = ("features", "local") if hidden else ("local",)
+    label_wise = CrossEntropy(missing=missing)
+    local = Stage("label by label", label_wise, parts=first, **common)
+    stages: tuple[Stage, ...] = (local,)
+    prediction = Prediction(label_wise, inference)
+    if len(energy.terms) > 1:
+        prediction = Prediction(objective, inference)
+        every = Stage("all", objective, inference, parts=(*first, "global"), **common)
+        stages = (every,)
+        if cross_fit:
+            # The scores that this starts from are known; what is small learns quickly.
+            rates = {"lr": ENERGY_RATE, "parts": ("local", "global"), "name": "energy"}
+            stages = (replace(every, **rates),)
+        elif not isinstance(objective, UnrolledLikelihood):
+            # The paper's recipe: a margin wants a label-wise model to start from.
+            fewer = max(1, common["epochs"] // 4)
+            apart = replace(every, name="global", parts=("global",), epochs=fewer)
+            low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
+            stages = (local, apart, replace(every, **low))
+    if cross_fit and shape.exclusive:
+        raise InputError("cross_fit=True is for sets of labels; y holds classes.")
+    if cross_fit and len(energy.terms) == 1:
+        raise InputError(
+            "cross_fit=True trains an energy on the scores of a label-wise model, and "
+            "energy='local' has none. Choose another energy, or leave cross_fit out."
+        )
+    whole(settings["members"], "members")
+    if settings["members"] > 1 and len(energy.terms) > 1 and not cross_fit:
+        raise InputError(
+            f"members={settings['members']} averages label-wise models, but here the energy is "
+            "trained together with its features. Add cross_fit=True, or leave members out."
+        )
+    if "stages" in own:
+        stages = own["stages"]
+        if isinstance(stages[0].objective, CrossEntropy) and not cross_fit:
+            local = stages[0]
+    return Plan(
+        choices=tuple(
+            replace(choice, missing=part)
+            for choice in _choices(own, hidden, shape)
+            for part in ((None,) if "missing" in own else MISSING)
+        ),
+        energy=energy,
+        trial=local,
+        stages=stages,
+        prediction=prediction,
+        decoding=settings["decoding"],
+        **folds_of(settings, shape),
+        cross_fit=cross_fit,
+        members=settings["members"],
+    )
+
+
+def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return what the stages of a network have in common, by the name of Stage's arguments."""
     batch = own.get("batch_size", _batch_size(shape))
-    common: dict[str, Any] = {
+    hidden = own.get("hidden", hidden_of(shape))
+    return {
         "epochs": own.get("epochs", _epochs(shape, batch)),
         "batch_size": batch,
         "weight_decay": own.get("weight_decay", DECAY),
@@ -164,37 +148,35 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         # Measured: cutting such a schedule short costs more than it brings.
         "keep": "last",
     }
-    objective = _objective(settings["objective"], shape)
-    energy = _energy(settings["energy"])
-    inference = _inference(settings["inference"], objective)
-    first = ("features", "local") if hidden else ("local",)
-    local = Stage("label by label", CrossEntropy(), parts=first, **common)
-    stages: tuple[Stage, ...] = (local,)
-    prediction = Prediction(CrossEntropy(), inference)
-    if len(energy.terms) > 1:
-        prediction = Prediction(objective, inference)
-        every = Stage("all", objective, inference, parts=(*first, "global"), **common)
-        stages = (every,)
-        if not isinstance(objective, UnrolledLikelihood):
-            # The paper's recipe: a margin wants a label-wise model to start from.
-            fewer = max(1, common["epochs"] // 4)
-            apart = replace(every, name="global", parts=("global",), epochs=fewer)
-            low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
-            stages = (local, apart, replace(every, **low))
-    # One held-out share of few rows says little; but classes need no fine calibration.
-    several = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and not shape.exclusive
-    return Plan(
-        hidden=hidden,
-        dropout=_dropout(own, hidden, shape),
-        energy=energy,
-        trial=local,
-        stages=stages,
-        prediction=prediction,
-        decoding=settings["decoding"],
-        held_out=settings["held_out"],
-        folds=3 if several and settings["refit"] else 1,
-        refit=bool(settings["refit"]),
-    )
+
+
+def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return how rows are held out, by the name of Plan's arguments."""
+    folds, refit = settings["folds"], bool(settings["refit"])
+    cross_fit = bool(settings.get("cross_fit"))
+    if is_auto(folds):
+        # One held-out share of few rows says little, and of many it leaves rare labels
+        # uncalibrated; in between time counts most. Classes need no fine calibration.
+        few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS
+        many = MANY_ROWS <= shape.rows <= VERY_MANY_ROWS
+        folds = 3 if (few or many) and refit and not shape.exclusive else 1
+        folds = CROSS_FIT_FOLDS if cross_fit else folds
+    whole(folds, "folds")
+    if folds > 1 and not refit:
+        raise InputError(
+            f"refit=False keeps the one model that was tuned, but folds={folds} would train "
+            "several. Leave one of the two out."
+        )
+    if cross_fit and folds < 2:
+        raise InputError(f"cross_fit=True needs at least two folds; received folds={folds}.")
+    held_out = 1 / folds if cross_fit else settings["held_out"]
+    return {
+        "folds": folds,
+        # Of many rows one share tells choices apart.
+        "trial_folds": folds if shape.rows < FEW_ROWS else 1,
+        "held_out": held_out,
+        "refit": refit,
+    }
 
 
 FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS, VERY_MANY_ROWS = 1000, 100, 2500, 20_000
@@ -203,7 +185,8 @@ LARGEST_LAYER = 20_000_000
 """Weights of a first layer: with its gradient and two moments, 320 MB of float32."""
 
 
-def _hidden(shape: Shape) -> tuple[int, ...]:
+def hidden_of(shape: Shape) -> tuple[int, ...]:
+    """Return the widths of the feature network."""
     first = min(WIDTH, max(16, LARGEST_LAYER // shape.features))
     return (first, WIDTH)
 
@@ -224,24 +207,27 @@ def _epochs(shape: Shape, batch: int) -> int:
     return int(np.clip(2400 // steps, 5, 30))
 
 
-def _dropout(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tuple[Dropout, ...]:
-    """Return the dropouts that are worth a trial."""
+def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tuple[Choice, ...]:
+    """Return the choices that are worth a trial."""
     if "dropout" in own:
-        return (Dropout(own["dropout"], 0.2 if own["dropout"] >= 0.5 else 0.0),)
+        inputs = own.get("input_dropout", 0.2 if own["dropout"] >= 0.5 else 0.0)
+        return (Choice(hidden, own["dropout"], inputs),)
+    rates = DROPOUTS
     if not hidden:
         # Features that are linear in x have nothing to drop.
-        return CHOICES[:1]
-    if shape.rows > VERY_MANY_ROWS:
+        rates = DROPOUTS[:1]
+    elif shape.rows > VERY_MANY_ROWS:
         # With so many rows trials take long, and there is less to choose.
-        return CHOICES[1:2]
-    # The strong one is for few rows, and for many features that are mostly absent.
-    needed = shape.sparse or (shape.rows < FEW_ROWS and not shape.exclusive)
-    return CHOICES if needed else CHOICES[:2]
+        rates = DROPOUTS[1:2]
+    elif not (shape.sparse or (shape.rows < FEW_ROWS and not shape.exclusive)):
+        # The strong one is for few rows, and for many features that are mostly absent.
+        rates = DROPOUTS[:2]
+    return tuple(Choice(hidden, *rate) for rate in rates)
 
 
 def _check(settings: dict[str, Any]) -> dict[str, Any]:
     """Check the settings that have a value of the user's own, and return those."""
-    own = {name: value for name, value in settings.items() if not _is_auto(value)}
+    own = {name: value for name, value in settings.items() if not is_auto(value)}
     if "hidden" in own:
         hidden = own["hidden"]
         if isinstance(hidden, str) or not hasattr(hidden, "__len__"):
@@ -249,38 +235,65 @@ def _check(settings: dict[str, Any]) -> dict[str, Any]:
         for width in hidden:
             whole(width, "hidden")
         own["hidden"] = tuple(int(width) for width in hidden)
-    if "dropout" in own:
-        share(own["dropout"], "dropout")
+    for name in ("dropout", "input_dropout"):
+        if name in own:
+            share(own[name], name)
     if "weight_decay" in own:
         positive(own["weight_decay"], "weight_decay", zero=True)
     for name in ("epochs", "batch_size"):
         if name in own:
             whole(own[name], name)
-    choose(settings["decoding"], dict.fromkeys(DECODINGS), "decoding")
-    positive(settings["held_out"], "held_out")
-    share(settings["held_out"], "held_out")
+    if "missing" in own:
+        share(own["missing"], "missing")
+    if "stages" in own:
+        own["stages"] = _stages(own, bool(settings["cross_fit"]))
+    check_decoding(settings)
     return own
 
 
-def _is_auto(value: Any) -> bool:
+def check_decoding(settings: dict[str, Any]) -> None:
+    """Check the settings of held-out rows and decoding."""
+    choose(settings["decoding"], dict.fromkeys(DECODINGS), "decoding")
+    positive(settings["held_out"], "held_out")
+    share(settings["held_out"], "held_out")
+
+
+def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
+    """Return the user's own stages: all of the training, or with cross_fit the energy's."""
+    stages = own["stages"]
+    if not isinstance(stages, Sequence) or not all(isinstance(each, Stage) for each in stages):
+        raise InputError(f"stages must be 'auto' or a sequence of spen.Stage; received {stages!r}.")
+    if not stages:
+        raise InputError("stages is empty: give at least one Stage, or 'auto'.")
+    both = [name for name in ("epochs", "batch_size", "weight_decay") if name in own]
+    if both and not cross_fit:
+        raise InputError(
+            f"stages say what {' and '.join(both)} would say. Leave one of the two out."
+        )
+    return tuple(stages)
+
+
+def is_auto(value: Any) -> bool:
+    """Return whether a setting was left to us."""
     return isinstance(value, str) and value == "auto"
 
 
-def _objective(value: Any, shape: Shape) -> Objective:
+def _objective(value: Any, shape: Shape, missing: float) -> Objective:
     if isinstance(value, Objective):
         return value
     # One class says all about the others, so revealing some would teach nothing.
     reveal = 0.0 if shape.exclusive else 0.9
     named: dict[str, Objective] = {
-        "unrolled": UnrolledLikelihood(entropy=1.0, start="local", reveal=reveal),
+        "unrolled": UnrolledLikelihood(1.0, "local", reveal, missing=missing),
+        "f1": UnrolledLikelihood(1.0, "local", reveal, missing=missing, f1=5.0),
         "hinge": Hinge(entropy=1.0, start="local"),
     }
     return choose(value, named, "objective")
 
 
-def _energy(value: Any) -> UnsizedEnergy:
+def _energy(value: Any, cross_fit: bool) -> UnsizedEnergy:
     """Return the energy with a local one in it."""
-    local = LocalEnergy.unsized()
+    local = (ScoreEnergy if cross_fit else LocalEnergy).unsized()
     if isinstance(value, UnsizedEnergy):
         has_local = any(issubclass(term.kind, LocalEnergy) for term in value.terms)
         return value if has_local else local + value
@@ -289,14 +302,14 @@ def _energy(value: Any) -> UnsizedEnergy:
             f"energy must be a name or a description such as spen.LabelEnergy.unsized("
             f"measurements=15); received {value!r}."
         )
-    other = choose(value, ENERGIES, "energy")
+    other = choose(value, CROSS_FITTED if cross_fit else ENERGIES, "energy")
     return local if other is None else local + other
 
 
 def _inference(value: Any, objective: Objective) -> Inference:
     if isinstance(value, Inference):
         return value
-    if not _is_auto(value):
+    if not is_auto(value):
         raise InputError(f"inference must be 'auto' or an Inference; received {value!r}.")
     if isinstance(objective, UnrolledLikelihood):
         return Descent(MirrorDescent(lr=1.0, momentum=0.0), Stopping(max_steps=5))

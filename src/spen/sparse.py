@@ -22,7 +22,7 @@ class SparseBatch:
         offsets: (n + 1,) where each row begins.
         n_columns: the width of the matrix.
 
-    >>> SparseRows(sparse.csr_array([[0.0, 2.0], [1.0, 0.0]]))[torch.tensor([0])].to_dense()
+    >>> densify(SparseRows(sparse.csr_array([[0.0, 2.0], [1.0, 0.0]]))[torch.tensor([0])])
     tensor([[0., 2.]])
     """
 
@@ -45,8 +45,56 @@ class SparseBatch:
         return dense
 
 
+@dataclass(frozen=True)
+class PaddedRows:
+    """The rows of a sparse matrix on a device, filled up to one length.
+
+    Batches are cut out of it, and made dense, without asking the host for anything: on a GPU
+    a wait for the host costs more than a batch does.
+
+    Attributes:
+        columns: (n, most entries of a row) the column of each entry; n_columns where there
+            is none.
+        values: of the same shape.
+        n_columns: the width of the matrix.
+    """
+
+    columns: Tensor
+    values: Tensor
+    n_columns: int
+
+    @classmethod
+    def of(cls, matrix: Any, device: torch.device) -> PaddedRows:
+        """Copy a CSR matrix to a device."""
+        width = matrix.shape[1]
+        counts = np.diff(matrix.indptr)
+        place = np.arange(counts.max(initial=0))[None, :] < counts[:, None]
+        columns = np.full(place.shape, width, np.int64)
+        values = np.zeros(place.shape, matrix.dtype)
+        columns[place], values[place] = matrix.indices, matrix.data
+        return cls(torch.from_numpy(columns).to(device), torch.from_numpy(values).to(device), width)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        columns, values = self.columns[rows], self.values[rows]
+        dense = values.new_zeros(len(rows), self.n_columns + 1)
+        return dense.scatter_(1, columns, values)[:, :-1]
+
+    @staticmethod
+    def fits(matrix: Any) -> bool:
+        """Return whether the copy, and a dense batch, are small beside a GPU's memory."""
+        longest = int(np.diff(matrix.indptr).max(initial=0))
+        return matrix.shape[0] * longest <= LARGEST_COPY and matrix.shape[1] <= WIDEST_COPY
+
+
+LARGEST_COPY, WIDEST_COPY = 2**27, 2**15
+"""Entries, of 12 bytes, and columns of a matrix that is held on a GPU."""
+
+
 class SparseRows:
-    """A sparse matrix on the host, whose rows become batches on a device when asked for."""
+    """A sparse matrix on the host, whose rows become batches on a device when asked for.
+
+    For a GPU a matrix that is small enough is copied there once, and its batches are dense.
+    """
 
     def __init__(
         self,
@@ -62,6 +110,9 @@ class SparseRows:
             self.matrix.sum_duplicates()
         self.dtype = dtype
         self.device = torch.device("cpu") if device is None else device
+        self._copy: PaddedRows | None = None
+        if self.device.type == "cuda" and PaddedRows.fits(self.matrix):
+            self._copy = PaddedRows.of(self.matrix, self.device)
 
     @property
     def shape(self) -> torch.Size:
@@ -69,7 +120,9 @@ class SparseRows:
         rows, columns = self.matrix.shape  # type: ignore[misc]
         return torch.Size((rows, columns))
 
-    def __getitem__(self, rows: Tensor) -> SparseBatch:
+    def __getitem__(self, rows: Tensor) -> Inputs:
+        if self._copy is not None:
+            return self._copy[rows]
         part = self.matrix[rows.cpu().numpy()]
         columns, offsets = (
             torch.from_numpy(a.astype(np.int64)) for a in (part.indices, part.indptr)

@@ -11,9 +11,8 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,90 +21,19 @@ from spen.checkpoint import Epoch, History, Run, describe, describe_module, dige
 from spen.context import masked
 from spen.data.dataset import Split
 from spen.decoding import tune_threshold
-from spen.errors import InputError, choose
-from spen.inference.base import Inference
-from spen.inference.descent import Descent
-from spen.inputs import positive, share, whole
-from spen.model import PARTS, SPEN
-from spen.objectives.base import Objective
+from spen.errors import InputError
+from spen.inputs import whole
+from spen.model import SPEN
+from spen.optimisers import LBFGS, OPTIMISERS
 from spen.sparse import row_batches
+from spen.stage import Stage, check_stages
 from spen.training_rows import TrainingRows
-
-OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stretch of training.
-
-    Args:
-        name: what to call it in progress bars and histories.
-        objective: the loss.
-        inference: the solver that the objective uses.
-        parts: what is trained: any of "features", "local", "global". The rest is clamped,
-            and clamped features draw no dropout.
-        epochs: passes over the training rows.
-        lr: the learning rate.
-        global_lr: that of the global energies, where it differs from ``lr``.
-        schedule: "constant", or "cosine" to let the rate fall to zero over the stage.
-        optimiser: "adam", "adamw" (decoupled weight decay) or "sgd".
-        momentum: for sgd.
-        weight_decay: l2 regularisation, of everything but biases.
-        batch_size: rows in a mini-batch.
-        clip: the largest norm of the gradient; None leaves it as it is.
-        patience: epochs without a better score on the held-out rows before the stage
-            ends; None runs all epochs.
-        keep: with held-out rows, end with the weights of the "best" epoch or of the "last".
-            A schedule that falls to zero is at its best where it ends.
-    """
-
-    name: str
-    objective: Objective
-    inference: Inference = field(default_factory=Descent)
-    parts: tuple[str, ...] = PARTS
-    epochs: int = 10
-    lr: float = 1e-3
-    global_lr: float | None = None
-    schedule: Literal["constant", "cosine"] = "constant"
-    optimiser: str = "adam"
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    batch_size: int = 100
-    clip: float | None = None
-    patience: int | None = None
-    keep: Literal["best", "last"] = "best"
-
-    def __post_init__(self) -> None:
-        for name, kind in (("objective", Objective), ("inference", Inference)):
-            if not isinstance(getattr(self, name), kind):
-                raise InputError(
-                    f"The {name} of stage {self.name!r} must be an {kind.__name__}; "
-                    f"received {getattr(self, name)!r}."
-                )
-        positive(self.lr, "lr")
-        if self.global_lr is not None:
-            positive(self.global_lr, "global_lr")
-        positive(self.weight_decay, "weight_decay", zero=True)
-        share(self.momentum, "momentum")
-        whole(self.epochs, "epochs")
-        whole(self.batch_size, "batch_size")
-        if self.clip is not None:
-            positive(self.clip, "clip")
-        if self.patience is not None:
-            whole(self.patience, "patience")
-        choose(self.schedule, {"constant": 0, "cosine": 0}, "schedule")
-        choose(self.optimiser, OPTIMISERS, "optimiser")
-        choose(self.keep, {"best": 0, "last": 0}, "keep")
-        for part in self.parts:
-            choose(part, dict.fromkeys(PARTS), "part")
-
 
 EVALUATED_AT_ONCE = 4096
 """Held-out rows that are scored at a time, to bound memory."""
+
+SUMMED_AT_ONCE = 1024
+"""Rows whose gradients are computed at a time when all are summed."""
 
 Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
@@ -148,7 +76,7 @@ def train(
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
             to a run that was never interrupted.
     """
-    _check_stages(stages, valid is not None)
+    check_stages(stages, valid is not None)
     whole(seed, "seed", least=0)
     rows = TrainingRows.of(model, train, "train", label_weight)
     held_out = None if valid is None else TrainingRows.of(model, valid, "valid")
@@ -161,10 +89,14 @@ def train(
         stage = stages[index]
         with _only_training(model, stage):
             run.enter(index, _optimiser(model, stage))
-            while run.epoch < stage.epochs and not run.out_of_patience(stage.patience):
+            learn_from, judge_by = rows, held_out
+            if "features" not in stage.parts:
+                learn_from = rows.with_features(model)
+                judge_by = None if held_out is None else held_out.with_features(model)
+            while run.epoch < stage.epochs and not run.ended(stage.patience):
                 began = time.perf_counter()
-                loss = _train_epoch(model, stage, rows, run)
-                value = None if held_out is None else _evaluate(model, stage, held_out, score)
+                loss = _train_epoch(model, stage, learn_from, run)
+                value = None if judge_by is None else _evaluate(model, stage, judge_by, score)
                 run.finish_epoch(value)
                 epoch = Epoch(
                     stage=stage.name,
@@ -184,40 +116,75 @@ def train(
 
 
 def _train_epoch(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
-    """Make one pass over the rows; return the mean loss."""
+    """Make one pass over the rows, or one iteration on all of them; return the mean loss."""
+    if isinstance(run.optimiser, LBFGS):
+        mean = run.optimiser.step(lambda: _sum_gradients(model, stage, rows, run))
+        remedy = "Scale the inputs, or begin the stage at other weights."
+    else:
+        mean = _train_batches(model, stage, rows, run)
+        remedy = f"Lower its lr ({stage.lr}), or set clip."
+    if not math.isfinite(mean):
+        raise InputError(
+            f"Training diverged in stage {stage.name!r}, epoch {run.epoch + 1}: the loss is "
+            f"{mean}. {remedy}"
+        )
+    return mean
+
+
+def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+    """Take one step per mini-batch, in random order; return the mean loss on the way."""
     n, device = rows.inputs.shape[0], rows.inputs.device
     order = torch.randperm(n, generator=run.generator, device=device)
     batches = order.split(stage.batch_size)
-    masks = run.generator if "features" in stage.parts else None
     total = torch.zeros((), dtype=torch.float64, device=device)
     for index, batch in enumerate(batches):
         share_left = _share_left(stage, run.epoch + index / len(batches))
         for group in run.optimiser.param_groups:
             group["lr"] = group["full_lr"] * share_left
-        context = rows.context(model, batch, masks)
-        losses = stage.objective.loss(model, stage.inference, context, run.generator)
-        if context.weight is not None:
-            losses = losses * context.weight
-        # The mean over examples, so that rates do not depend on the batch size.
-        loss = losses.mean()
-        if not loss.requires_grad:
-            raise InputError(
-                f"Stage {stage.name!r} trains {stage.parts}, but its objective "
-                f"{type(stage.objective).__name__} does not depend on them."
-            )
+        losses = _losses(model, stage, rows, batch, run.generator)
         run.optimiser.zero_grad()
-        loss.backward()
+        # The mean over examples, so that rates do not depend on the batch size.
+        losses.mean().backward()
         if stage.clip is not None:
             torch.nn.utils.clip_grad_norm_(_trained(model, stage), stage.clip)
         run.optimiser.step()
         total += losses.detach().sum()
-    mean = float(total) / n
-    if not math.isfinite(mean):
+    return float(total) / n
+
+
+def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+    """Add the gradient of the mean loss of all rows to the parameters; return that loss."""
+    (n, width), device = rows.inputs.shape, rows.inputs.device
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    before = run.generator.get_state()
+    for batch in row_batches(n, width, SUMMED_AT_ONCE, device):
+        losses = _losses(model, stage, rows, batch, run.generator)
+        (losses.sum() / n).backward()
+        total += losses.detach().sum(dtype=torch.float64)
+    if not torch.equal(run.generator.get_state(), before):
         raise InputError(
-            f"Training diverged in stage {stage.name!r}, epoch {run.epoch + 1}: the loss is "
-            f"{mean}. Lower its lr ({stage.lr}), or set clip."
+            f"Stage {stage.name!r} uses lbfgs, but its loss is random: it draws dropout masks or "
+            "reveals labels. A line search needs the same loss each time. Leave dropout and "
+            "reveal out, or choose another optimiser."
         )
-    return mean
+    return float(total) / n
+
+
+def _losses(
+    model: SPEN, stage: Stage, rows: TrainingRows, batch: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Return the loss of each row of a batch, times its weight."""
+    masks = generator if "features" in stage.parts else None
+    context = rows.context(model, batch, masks)
+    losses = stage.objective.loss(model, stage.inference, context, generator)
+    if context.weight is not None:
+        losses = losses * context.weight
+    if not losses.requires_grad:
+        raise InputError(
+            f"Stage {stage.name!r} trains {stage.parts}, but its objective "
+            f"{type(stage.objective).__name__} does not depend on them."
+        )
+    return losses
 
 
 @torch.no_grad()
@@ -241,19 +208,6 @@ def _share_left(stage: Stage, epochs_done: float) -> float:
     if stage.schedule == "constant":
         return 1.0
     return 0.5 * (1 + math.cos(math.pi * epochs_done / stage.epochs))
-
-
-def _check_stages(stages: Sequence[Stage], has_valid: bool) -> None:
-    if not stages:
-        raise InputError("stages is empty: give at least one Stage.")
-    names = [stage.name for stage in stages]
-    if len(set(names)) < len(names):
-        raise InputError(f"Stages must have names of their own; received {', '.join(names)}.")
-    for stage in stages:
-        if stage.patience is not None and not has_valid:
-            raise InputError(
-                f"Stage {stage.name!r} has patience, which needs held-out rows: pass valid."
-            )
 
 
 def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
@@ -290,10 +244,10 @@ def _optimiser(model: SPEN, stage: Stage) -> torch.optim.Optimizer:
         apart = stage.global_lr is not None and parameter in of_global_energies
         rate = stage.global_lr if apart else stage.lr
         groups.setdefault((rate or stage.lr, decay), []).append(parameter)
-    settings: dict[str, Any] = {"lr": stage.lr}
+    settings: dict[str, Any] = {} if stage.optimiser == "lbfgs" else {"lr": stage.lr}
     if stage.optimiser == "sgd":
         settings["momentum"] = stage.momentum
-    elif stage.optimiser == "adamw" and model.reference.device.type == "cpu":
+    elif stage.optimiser == "adamw":
         # One pass over the weights instead of ten; wide networks spend most of a step here.
         settings["fused"] = True
     return OPTIMISERS[stage.optimiser](

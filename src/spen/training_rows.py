@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,9 +14,16 @@ from spen.context import Context, take
 from spen.data.dataset import Split
 from spen.domains import UnitBox
 from spen.errors import InputError
+from spen.features import Identity
 from spen.inputs import as_label_rows, as_rows, as_weights
 from spen.model import SPEN
-from spen.sparse import Rows, SparseRows, densify, whole_batch
+from spen.sparse import Rows, SparseRows, densify, row_batches, whole_batch
+
+LARGEST_KEPT = 2**30
+"""Bytes of features that are computed once and kept; more are computed batch by batch."""
+
+AT_ONCE = 4096
+"""Rows whose features are computed at a time, to bound memory."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class TrainingRows:
         observed: (n, L) where the target counts; None means everywhere.
         weight: (n,) the weight of each row; None means one.
         label_weight: (L,) the weight of each label; None means one.
+        features: (n, f) F(x) where it was computed before; None computes it when asked for.
     """
 
     inputs: Rows
@@ -36,6 +44,7 @@ class TrainingRows:
     observed: Tensor | None
     weight: Tensor | None
     label_weight: Tensor | None
+    features: Tensor | None = None
 
     @classmethod
     def of(
@@ -68,10 +77,25 @@ class TrainingRows:
         parts = ((r,) if isinstance(r, Tensor) else r.parts() for r in (self.inputs, self.target))
         return digest((*itertools.chain(*parts), *dense))
 
+    @torch.no_grad()
+    def with_features(self, model: SPEN) -> TrainingRows:
+        """Compute the features once, for training that leaves them as they are."""
+        n, width = self.inputs.shape
+        size = n * model.features.n_features * model.reference.element_size()
+        # F(x) = x is no work, and sparse rows had better stay sparse.
+        if isinstance(model.features, Identity) or size > LARGEST_KEPT:
+            return self
+        features = model.reference.new_empty(n, model.features.n_features)
+        for batch in row_batches(n, width, AT_ONCE, self.inputs.device):
+            features[batch] = model.features.of(self.inputs[batch])
+        return replace(self, features=features)
+
     def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:
         """Return the context of some rows; a generator draws the feature network's masks."""
+        if (features := take(self.features, rows)) is None:
+            features = model.features.of(self.inputs[rows], masks)
         return Context(
-            features=model.features.of(self.inputs[rows], masks),
+            features=features,
             target=densify(self.target[rows]),
             observed=take(self.observed, rows),
             weight=take(self.weight, rows),

@@ -99,7 +99,14 @@ def test_missing_labels_do_not_count():
     observed[:, 1] = False
     flipped = context.target.clone()
     flipped[:, 1] = 1 - flipped[:, 1]
-    objectives = [spen.CrossEntropy(), spen.Hinge(), spen.UnrolledLikelihood(entropy=1.0)]
+    objectives = [
+        spen.CrossEntropy(),
+        spen.CrossEntropy(missing=0.3),
+        spen.SquaredError(),
+        spen.Hinge(),
+        spen.UnrolledLikelihood(entropy=1.0),
+        spen.UnrolledLikelihood(entropy=1.0, missing=0.3),
+    ]
     for objective in objectives:
         first, second = (
             objective.loss(
@@ -140,7 +147,13 @@ def test_known_labels_are_held_by_every_objective():
     known = torch.full((6, 4), torch.nan, dtype=torch.float64)
     known[:, 2] = 1.0
     held = Context(context.features, context.target, known)
-    for objective in (spen.CrossEntropy(), spen.Hinge(), spen.UnrolledLikelihood()):
+    objectives = (
+        spen.CrossEntropy(),
+        spen.SquaredError(),
+        spen.Hinge(),
+        spen.UnrolledLikelihood(),
+    )
+    for objective in objectives:
         assert (objective.predict(model, spen.Descent(), held).y[:, 2] == 1).all()
 
 

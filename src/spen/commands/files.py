@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spen.estimator import SPENClassifier
+    from spen.label_classifier import LabelClassifier
 
 
 def parse_labels(text: str | None) -> Any:
@@ -25,12 +25,12 @@ def parse_labels(text: str | None) -> Any:
     return [name.strip() for name in text.split(",")]
 
 
-def label_names(classifier: SPENClassifier) -> list[str]:
+def label_names(classifier: LabelClassifier) -> list[str]:
     """Return the names of a model's labels as files spell them."""
     return [str(name) for name in classifier.label_names_.tolist()]
 
 
-def check_features(names: Sequence[str], classifier: SPENClassifier, path: object) -> None:
+def check_features(names: Sequence[str], classifier: LabelClassifier, path: object) -> None:
     """Raise unless a file's features are those that a model was fitted on."""
     from spen.errors import InputError
 
@@ -49,7 +49,7 @@ def check_features(names: Sequence[str], classifier: SPENClassifier, path: objec
             )
 
 
-def counts_from_zero(classifier: SPENClassifier) -> bool | None:
+def counts_from_zero(classifier: LabelClassifier) -> bool | None:
     """Return how the LIBSVM file that a model was fitted on counts features; None: not known.
 
     A file to predict may happen to have no row with its first feature, which would look like

@@ -76,7 +76,7 @@ def fit(
         "rows": len(data.train),
         "features": classifier.n_features_in_,
         "labels": len(classifier.label_names_),
-        "hidden": list(classifier.plan_.hidden),
+        "hidden": list(classifier.plan_.chosen.hidden),
         "held_out_f1": classifier.held_out_score_,
         "seconds": round(time.perf_counter() - began, 2),
     }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from spen.data.reader import RowReader
-    from spen.estimator import SPENClassifier
+    from spen.label_classifier import LabelClassifier
 
 Kind = Literal["names", "probabilities", "sparse"]
 
@@ -81,7 +81,7 @@ def predict(
         say(f"Wrote {count:,} rows to {out}")
 
 
-def _write(classifier: SPENClassifier, rows: RowReader, kind: Kind, target: TextIO) -> int:
+def _write(classifier: LabelClassifier, rows: RowReader, kind: Kind, target: TextIO) -> int:
     """Write the predictions of all rows; return how many there were."""
     header, lines = _WRITERS[kind]
     names = label_names(classifier)

@@ -25,6 +25,52 @@ def table3(
     module.table3(seeds, out, method, n_train)
 
 
+def table1(
+    *,
+    dataset: str = "bibtex",
+    method: str | None = None,
+    seeds: int = 5,
+    device: str = "auto",
+    out: Path = Path("runs/table1"),
+    study: str | None = None,
+) -> None:
+    """Table 1: every method of the paper on a real data set, under both decodings.
+
+    Args:
+        dataset: bibtex, delicious or bookmarks.
+        method: Only these rows, separated by commas: br, lr, mlp, dmf, prlr, spen-paper,
+            spen-best.
+        seeds: How many repetitions.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+        study: In place of the table, a study of where the energy pays, or of what methods cost:
+            learning-curves, width, known-labels, ablation, costs.
+    """
+    from spen.reproduce import table1 as module
+
+    module.table1(dataset, method, seeds, device, out, study)
+
+
+def claims(
+    *,
+    dataset: str = "bibtex",
+    seeds: int = 3,
+    device: str = "auto",
+    out: Path = Path("runs/claims"),
+) -> None:
+    """The paper's side remarks: the claim, what is measured here, agreed or not.
+
+    Args:
+        dataset: bibtex or delicious.
+        seeds: How many repetitions.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen.reproduce import claims as module
+
+    module.claims(dataset=dataset, seeds=seeds, device=device, out=out)
+
+
 def structure(*, seeds: int = 3, out: Path = Path("runs/structure")) -> None:
     """The measurement matrices learned with ReLU and HardTanh, and how block-like they are.
 

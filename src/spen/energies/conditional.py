@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from spen.context import Context
 from spen.energies.base import Energy
@@ -42,8 +42,12 @@ class ConditionalEnergy(Energy):
         self.readout = nn.Parameter(torch.empty(measurements))
         self.reset(torch.Generator().manual_seed(0))
 
+    def view(self, features: Tensor) -> Tensor:
+        """Return what is measured beside y: here F(x) as it is."""
+        return features
+
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
-        bias = F.linear(context.features, self.feature_weight, self.bias)
+        bias = F.linear(self.view(context.features), self.feature_weight, self.bias)
         block = Block(self.measurements, bias, self.readout, self.nonlinearity)
         return Form(constant=bias.new_zeros(context.n_rows), blocks=(block,))
 

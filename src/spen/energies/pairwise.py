@@ -1,17 +1,18 @@
-"""The energy of a pairwise CRF, with all L² weights or a low-rank table of them."""
+"""The energy of a pairwise CRF: all L² weights, a low-rank table, or weights that depend on x."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.context import Context
 from spen.energies.base import Energy, Problem
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import nonlinearity
-from spen.initialisation import fill_normal
+from spen.initialisation import fill_fan_in, fill_normal
 from spen.inputs import whole
 
 
@@ -44,15 +45,13 @@ class PairwiseEnergy(Energy):
     def pairs(self) -> Tensor:
         """Return S, (L, L): symmetric, zero on the diagonal."""
         if self.rank is None:
-            table = (self.weight + self.weight.T) / 2
-        else:
-            table = self.factors.T @ (self.readout[:, None] * self.factors)
-        return table - torch.diag(table.diagonal())
+            return _symmetric(self.weight)
+        return _symmetric(self.factors.T @ (self.readout[:, None] * self.factors))
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
         rows = context.n_rows
         if self.rank is None:
-            return PairwiseProblem(self.pairs(), self.bias, self.bias.new_zeros(rows))
+            return PairwiseProblem(self.pairs(), self.bias, self.bias.new_ones(rows, 1))
         diagonal = self.readout @ self.factors.square()
         block = Block(
             self.factors, self.bias.new_zeros(self.rank), self.readout, nonlinearity("square")
@@ -75,24 +74,97 @@ class PairwiseEnergy(Energy):
         return f"n_labels={self.n_labels}, rank={self.rank}"
 
 
+class ConditionalPairwiseEnergy(Energy):
+    """E(y) = y·S(x) y + s·y: a pairwise CRF whose pairs depend on x, as deep mean field has.
+
+    S(x) = Σ_k h_k(x) S_k with h(x) = 1 + W F(x): some tables of pairs, each symmetric with a zero
+    diagonal, and how much each counts for this example. A step costs one matrix product a table.
+
+    S and s start at zero, so a new energy is zero and its first gradient reaches them. W starts
+    at zero in the first term; in further ones it is drawn, or all terms would learn the same.
+
+    Args:
+        n_features: f, the width of F(x).
+        n_labels: L.
+        terms: the number of tables.
+
+    >>> energy = ConditionalPairwiseEnergy(n_features=2, n_labels=3, terms=2)
+    >>> energy.pairs().shape, energy.factors(Context(torch.zeros(5, 2))).shape
+    (torch.Size([2, 3, 3]), torch.Size([5, 2]))
+    """
+
+    def __init__(self, n_features: int, n_labels: int, terms: int = 1) -> None:
+        super().__init__()
+        whole(n_features, "n_features")
+        whole(n_labels, "n_labels")
+        whole(terms, "terms")
+        self.n_features = n_features
+        self.n_labels = n_labels
+        self.weight = nn.Parameter(torch.empty(terms, n_labels, n_labels))
+        self.feature_weight = nn.Parameter(torch.empty(terms, n_features))
+        self.bias = nn.Parameter(torch.empty(n_labels))
+        self.reset(torch.Generator().manual_seed(0))
+
+    def pairs(self) -> Tensor:
+        """Return the tables S_k, (terms, L, L): symmetric, zero on the diagonal."""
+        return _symmetric(self.weight)
+
+    def factors(self, context: Context) -> Tensor:
+        """Return h(x) = 1 + W F(x), (n, terms): how much each table counts."""
+        return 1 + F.linear(context.features, self.feature_weight)
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
+        return PairwiseProblem(self.pairs().flatten(0, 1), self.bias, self.factors(context))
+
+    def reset(self, generator: torch.Generator) -> None:
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+        nn.init.zeros_(self.feature_weight)
+        fill_fan_in(self.feature_weight[1:], generator)
+
+    def extra_repr(self) -> str:
+        return (
+            f"n_features={self.n_features}, n_labels={self.n_labels}, terms={self.weight.shape[0]}"
+        )
+
+
 @dataclass(frozen=True)
 class PairwiseProblem(Problem):
-    """y·S y + s·y with a full symmetric S."""
+    """y·S y + s·y with S = Σ_k h_k S_k, the S_k symmetric.
+
+    Attributes:
+        pairs: the S_k below each other, (k L, L), shared by all rows.
+        bias: s, (L,), shared by all rows.
+        factors: h, (n, k).
+    """
 
     pairs: Tensor
     bias: Tensor
-    zeros: Tensor
+    factors: Tensor
 
     def value(self, y: Tensor) -> Tensor:
-        return ((y @ self.pairs + self.bias) * y).sum(1)
+        return ((self._slope(y) + self.bias) * y).sum(1)
+
+    def gradient(self, y: Tensor) -> Tensor:
+        return 2 * self._slope(y) + self.bias
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        slope = y @ self.pairs
+        slope = self._slope(y)
         return ((slope + self.bias) * y).sum(1), 2 * slope + self.bias
 
+    def _slope(self, y: Tensor) -> Tensor:
+        """Return S y, (n, L), the sum over k left to one matrix product."""
+        return (self.factors[:, :, None] * y[:, None, :]).flatten(1) @ self.pairs
+
     def select(self, rows: Tensor) -> PairwiseProblem:
-        return replace(self, zeros=self.zeros[rows])
+        return replace(self, factors=self.factors[rows])
 
     @property
     def rows_like(self) -> Tensor:
-        return self.zeros
+        return self.factors
+
+
+def _symmetric(weight: Tensor) -> Tensor:
+    """Return the symmetric part of tables (…, L, L), with a zero diagonal."""
+    table = (weight + weight.mT) / 2
+    return table - torch.diag_embed(table.diagonal(dim1=-2, dim2=-1))

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from spen.context import Context, masked
 from spen.inference.base import Inference, Solution, Status
+from spen.inputs import share
 from spen.objectives.base import Objective, target_of
+from spen.objectives.marks import log_loss_of_marks
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -18,10 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """The log loss of σ(−local scores) (softmax on a Simplex). It needs no inference."""
+    """The log loss of σ(−local scores) (softmax on a Simplex). It needs no inference.
+
+    Args:
+        missing: the share of true labels that are marked 0; see ``log_loss_of_marks``.
+    """
+
+    missing: float = 0.0
 
     start = "local"
     entropy = 1.0
+
+    def __post_init__(self) -> None:
+        share(self.missing, "missing")
 
     def loss(
         self,
@@ -30,7 +41,8 @@ class CrossEntropy(Objective):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        each = model.domain.log_loss_of_dual(-model.local_scores(context), target_of(context))
+        dual, target = -model.local_scores(context), target_of(context)
+        each = log_loss_of_marks(model.domain, dual, target, self.missing)
         return masked(each, context.counted).sum(1)
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:

@@ -15,6 +15,7 @@ from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent
 from spen.inputs import positive, share
 from spen.objectives.base import STARTS, Objective, Start, target_of
+from spen.objectives.marks import log_loss_of_marks
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -34,13 +35,22 @@ class UnrolledLikelihood(Objective):
         entropy: τ, the weight of the entropy in the energy that is minimised.
         start: where inference begins: "uniform", or the "local" model's output.
         reveal: the largest share of labels that a row is shown; its own is drawn below that.
+        missing: the share of true labels that are marked 0; see ``log_loss_of_marks``. What
+            ``reveal`` shows are the marks as they are, zeros included.
+        f1: the weight of the row's 1 − F1, computed of y as it is, beside its log loss. The
+            log loss alone leaves it to decoding to see that a label's right threshold depends
+            on what else a row has; with this, the energy learns some of it.
     """
 
     entropy: float = 0.0
     start: Start = "uniform"
     reveal: float = 0.0
+    missing: float = 0.0
+    f1: float = 0.0
 
     def __post_init__(self) -> None:
+        share(self.missing, "missing")
+        positive(self.f1, "f1", zero=True)
         positive(self.entropy, "entropy", zero=True)
         share(self.reveal, "reveal")
         choose(self.start, dict.fromkeys(STARTS), "start")
@@ -55,15 +65,29 @@ class UnrolledLikelihood(Objective):
         target = target_of(context)
         if not self.reveal or generator is None:
             y = self._solve(model, inference, context, generator).y
-            return masked(model.domain.log_loss(y, target), context.counted).sum(1)
+            return self._loss_of(model, y, context)
         given = self._revealed(context, generator)
         y, y_given = self._solve_both(model, inference, context, given, generator)
-        free = masked(model.domain.log_loss(y, target), context.counted)
-        left = masked(model.domain.log_loss(y_given, target), context.counted)
-        return (free + torch.where(torch.isnan(known_of(given)), left, 0.0)).sum(1)
+        left = masked(self._log_loss(model, y_given, target), context.counted)
+        hidden = torch.where(torch.isnan(known_of(given)), left, 0.0)
+        return self._loss_of(model, y, context) + hidden.sum(1)
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
         return self._solve(model, inference, context, None)
+
+    def _log_loss(self, model: SPEN, y: Tensor, target: Tensor) -> Tensor:
+        domain = model.domain
+        return log_loss_of_marks(domain, domain.to_dual(y), target, self.missing)
+
+    def _loss_of(self, model: SPEN, y: Tensor, context: Context) -> Tensor:
+        """Return the loss of each row at y."""
+        target = target_of(context)
+        loss = masked(self._log_loss(model, y, target), context.counted).sum(1)
+        if not self.f1:
+            return loss
+        counts = masked(torch.ones_like(y), context.counted)
+        both, sizes = (counts * y * target).sum(1), (counts * (y + target)).sum(1)
+        return loss + self.f1 * (1 - 2 * both / sizes.clamp_min(1e-6))
 
     def _revealed(self, context: Context, generator: torch.Generator) -> Context:
         """Return the batch with some of its labels known, and features that do not learn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,12 @@ from spen.structure import LabelStructure
 
 SHOWN_MEASUREMENTS = 24
 """Rows of a picture that an eye can take in."""
+
+MARKERS = "osD^vP"
+"""One for each line, so that a reader without colours can tell them apart."""
+
+Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""A line: x, the mean there, and its deviation."""
 
 
 def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> list[Path]:
@@ -48,6 +54,84 @@ def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> l
     axes[0].set_ylabel("measurement")
     if image is not None:
         figure.colorbar(image, ax=list(axes), label="weight / largest of its row", shrink=0.9)
+    return _save(figure, path)
+
+
+def draw_curves(
+    panels: Sequence[tuple[str, Mapping[str, Curve]]], path: Path, xlabel: str, *, log: bool = True
+) -> list[Path]:
+    """Draw F1 over something, two panels side by side, each with a line for each method.
+
+    Args:
+        panels: title and lines of each.
+        path: where to write, without a suffix.
+        xlabel: what the lines go over.
+        log: on a logarithmic scale.
+    """
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True).ravel()
+    for axis, (title, lines) in zip(axes, panels, strict=False):
+        for (name, (x, mean, deviation)), marker in zip(lines.items(), MARKERS, strict=False):
+            axis.errorbar(
+                x, mean, deviation, label=name, marker=marker, markersize=4, linewidth=1.3,
+                capsize=2,
+            )  # fmt: skip
+        if log:
+            axis.set_xscale("log")
+        ticks = sorted({value for x, _, _ in lines.values() for value in x})
+        axis.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
+        axis.minorticks_off()
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.set_xlabel(xlabel)
+        axis.set_ylabel("test F1 × 100")
+    axes[0].legend(fontsize=8)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    return _save(figure, path)
+
+
+def draw_differences(
+    panels: Sequence[tuple[str, Mapping[str, Mapping[str, tuple[float, float]]]]],
+    path: Path,
+    xlabel: str,
+) -> list[Path]:
+    """Draw differences to a common model, one panel below the other.
+
+    Args:
+        panels: title, and for each variant the difference and its standard error by decoding.
+        path: where to write, without a suffix.
+        xlabel: what the differences are.
+    """
+    heights = [len(rows) + 1.5 for _, rows in panels]
+    figure = Figure(figsize=(7.5, 0.8 + 0.3 * sum(heights)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[
+        :, 0
+    ]
+    for axis, (title, rows) in zip(axes, panels, strict=True):
+        names = list(next(iter(rows.values()), {}))
+        for index, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
+            # Side by side, so that equal differences do not hide each other.
+            places = [row + 0.24 * (index - (len(names) - 1) / 2) for row in range(len(rows))]
+            means, errors = zip(*(row[name] for row in rows.values()), strict=True)
+            axis.errorbar(
+                means, places, xerr=errors, label=name, marker=marker, markersize=4,
+                linestyle="none", capsize=2,
+            )  # fmt: skip
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
+        axis.invert_yaxis()
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3, axis="x")
+    axes[0].legend(fontsize=8)
+    axes[-1].set_xlabel(xlabel)
+    return _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as PNG and SVG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = [path.with_suffix(".png"), path.with_suffix(".svg")]
     for one in written:

@@ -89,35 +89,61 @@ def read_toml(path: Path) -> dict[str, Any]:
 def read_methods(name: str, column: int = 0) -> dict[str, Method]:
     """Read the methods of a table from ``settings/NAME.toml``.
 
-    A method that says ``like = "other"`` has that one's settings but for its own.
+    A method may be like another (see ``inherit``).
 
     Args:
         name: of the file.
         column: which of the table's columns is wanted. A number of a stage that is given
             as a list has one value per column.
     """
-    tables = read_toml(Path(__file__).parent / "settings" / f"{name}.toml")
-    methods = {}
+    tables = inherit(read_settings(name), f"{name}.toml")
+    return {key: method(table, f"{name}.toml, [{key}]", column) for key, table in tables.items()}
+
+
+def read_settings(name: str) -> dict[str, Any]:
+    """Read the tables of ``settings/NAME.toml`` as they stand there."""
+    return read_toml(Path(__file__).parent / "settings" / f"{name}.toml")
+
+
+def inherit(
+    tables: dict[str, Any], where: str, others: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Give each table that says ``like = "other"`` the settings of that one but for its own.
+
+    Args:
+        tables: by name. The other one stands before the one that is like it.
+        where: the tables are, for errors.
+        others: tables from elsewhere that may be named too.
+
+    >>> inherit({"a": {"x": 1, "y": 2}, "b": {"like": "a", "y": 3}}, "here")["b"]
+    {'x': 1, 'y': 3}
+    """
+    whole: dict[str, dict[str, Any]] = {}
     for key, table in tables.items():
-        where = f"{name}.toml, [{key}]"
-        whole = dict(table)
-        if like := whole.pop("like", None):
-            whole = choose(like, tables, f"method in {where}") | whole
-        methods[key] = method(whole, where, column)
-    return methods
+        own = {name: value for name, value in table.items() if name != "like"}
+        known = {**(others or {}), **whole}
+        if "like" in table:
+            own = choose(table["like"], known, f"method before [{key}] in {where}") | own
+        whole[key] = own
+    return whole
 
 
 def method(table: dict[str, Any], where: str, column: int = 0) -> Method:
     """Make a method of one table of a settings file."""
-    inference = _inference(table.get("inference", {}), f"{where} inference")
-    training = inference
-    if steps := table.get("training_steps"):
-        training = replace(inference, stopping=replace(inference.stopping, max_steps=steps))
+    inference = read_inference(table.get("inference", {}), f"{where} inference")
+    training = shortened(inference, table.get("training_steps", 0))
     stages = [
-        _stage(_of_column(stage, column), training, f"{where} stages")
+        read_stage(_of_column(stage, column), training, f"{where} stages")
         for stage in table.get("stages", [])
     ]
     return build(Method, table | {"inference": inference, "stages": stages}, where)
+
+
+def shortened(inference: Descent, steps: int) -> Descent:
+    """Return the solver with another step limit; 0 leaves it as it is."""
+    if not steps:
+        return inference
+    return replace(inference, stopping=replace(inference.stopping, max_steps=steps))
 
 
 def _of_column(stage: dict[str, Any], column: int) -> dict[str, Any]:
@@ -128,14 +154,36 @@ def _of_column(stage: dict[str, Any], column: int) -> dict[str, Any]:
     }
 
 
-def _stage(table: dict[str, Any], inference: Descent, where: str) -> Stage:
-    objective = dict(table.get("objective", {}))
-    kind = choose(objective.pop("name", ""), OBJECTIVES, f"objective in {where}")
-    ready = {"objective": build(kind, objective, f"{where} objective"), "inference": inference}
-    return build(Stage, table | ready, where)
+def read_stage(table: dict[str, Any], inference: Descent, where: str) -> Stage:
+    """Make a stage of its table; it takes this solver unless it has its own.
+
+    >>> table = {"name": "all", "objective": {"name": "hinge"}, "parts": ["global"]}
+    >>> read_stage(table, Descent(), "here").parts
+    ('global',)
+    """
+    if "inference" in table:
+        inference = read_inference(table["inference"], f"{where} inference")
+    objective = read_objective(table.get("objective", {}), where)
+    return build(Stage, table | {"objective": objective, "inference": inference}, where)
 
 
-def _inference(table: dict[str, Any], where: str) -> Descent:
+def read_objective(table: dict[str, Any], where: str) -> Objective:
+    """Make an objective of a table with its name.
+
+    >>> read_objective({"name": "hinge", "entropy": 1.0}, "here").entropy
+    1.0
+    """
+    settings = dict(table)
+    kind = choose(settings.pop("name", ""), OBJECTIVES, f"objective in {where}")
+    return build(kind, settings, f"{where} objective")
+
+
+def read_inference(table: dict[str, Any], where: str) -> Descent:
+    """Make a solver of a table with its rule and its stopping.
+
+    >>> read_inference({"rule": {"lr": 0.05}, "stopping": {"max_steps": 20}}, "here").rule.lr
+    0.05
+    """
     rule = dict(table.get("rule", {}))
     kind = choose(rule.pop("name", "mirror"), RULES, f"rule in {where}")
     ready = {

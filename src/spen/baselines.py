@@ -1,0 +1,261 @@
+"""What a SPEN is compared with: the other rows of the paper's first table.
+
+Each is a classifier with the manners of ``SPENClassifier``, held-out rows, calibration and
+decoding included, so that a comparison compares models and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spen.energies.local import LocalEnergy
+from spen.energies.pairwise import ConditionalPairwiseEnergy
+from spen.errors import choose
+from spen.inference.descent import Descent, Stopping
+from spen.inference.rules import MeanField
+from spen.inputs import positive, whole
+from spen.label_classifier import LabelClassifier
+from spen.objectives.base import Objective
+from spen.objectives.likelihood import CrossEntropy
+from spen.objectives.squared import SquaredError
+from spen.objectives.unrolled import UnrolledLikelihood
+from spen.plan import Choice, Plan, Prediction, Shape
+from spen.recipe import check_decoding, folds_of, is_auto, make_plan
+from spen.training import Stage
+
+STRENGTHS = (0.1, 0.3, 1.0, 3.0)
+"""Values of C that are tried for linear models."""
+
+LOW_RANK_STRENGTHS = (0.3, 1.0, 3.0)
+"""Values of C that are tried with each rank."""
+
+RANKS = (0.1, 0.25, 0.5)
+"""Ranks that are tried, as shares of the largest one."""
+
+ITERATIONS = 300
+"""The most that L-BFGS makes; it stops by itself before."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Protocol(LabelClassifier):
+    """The settings that all classifiers share, as in ``SPENClassifier``."""
+
+    decoding: str = "expected_f1"
+    label_weight: Any = None
+    held_out: float = 0.2
+    folds: str | int = "auto"
+    refit: bool = True
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Network(_Protocol):
+    """The settings of a feature network, as in ``SPENClassifier``."""
+
+    hidden: str | tuple[int, ...] = "auto"
+    dropout: str | float = "auto"
+    input_dropout: str | float = "auto"
+    weight_decay: str | float = "auto"
+    epochs: str | int = "auto"
+    batch_size: str | int = "auto"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BRClassifier(_Protocol):
+    """Binary relevance: an independent logistic regression for each label, all at once.
+
+    Args:
+        C: the inverse strength of the l2 regularisation, as in scikit-learn; "auto" chooses
+            it on held-out rows.
+
+    The other settings are those of ``SPENClassifier``.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> BRClassifier(random_state=0).fit(data.train.X, data.train.Y).predict(data.test.X).shape
+    (100, 16)
+    """
+
+    C: str | float = "auto"
+
+    def _plan(self, shape: Shape) -> Plan:
+        decays = _decays(self.C, STRENGTHS, shape)
+        choices = tuple(Choice((), weight_decay=decay) for decay in decays)
+        return _convex_plan(self, shape, CrossEntropy(), choices)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class LRClassifier(_Protocol):
+    """Low-rank weights: scores V U x, of fewer dimensions than there are labels.
+
+    The model of Yu, Jain, Kar & Dhillon, "Large-scale Multi-label Learning with Missing
+    Labels", ICML 2014: the loss of each label, with a ridge on both factors. They alternate
+    between the factors; here one L-BFGS minimises the same objective over both.
+
+    Args:
+        rank: the dimensions; "auto" chooses them on held-out rows.
+        loss: "logistic" or "squared".
+        C: the inverse strength of the ridge, as in scikit-learn; "auto" chooses it too.
+
+    The other settings are those of ``SPENClassifier``.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> clf = LRClassifier(rank=8, C=1.0, random_state=0).fit(data.train.X, data.train.Y)
+    >>> clf.plan_.chosen.hidden
+    (8,)
+    """
+
+    rank: str | int = "auto"
+    loss: str = "logistic"
+    C: str | float = "auto"
+
+    def _plan(self, shape: Shape) -> Plan:
+        losses: dict[str, Objective] = {"logistic": CrossEntropy(), "squared": SquaredError()}
+        objective = choose(self.loss, losses, "loss")
+        largest = min(shape.labels, shape.features)
+        ranks: Any = sorted({max(1, round(part * largest)) for part in RANKS})
+        if not is_auto(self.rank):
+            whole(self.rank, "rank")
+            ranks = [self.rank]
+        decays = _decays(self.C, LOW_RANK_STRENGTHS, shape)
+        choices = [Choice((rank,), weight_decay=decay) for rank in ranks for decay in decays]
+        return _convex_plan(self, shape, objective, tuple(choices))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class MLPClassifier(_Network):
+    """A feed-forward network: the features and the local energy of a SPEN, without the rest.
+
+    Its settings are those of ``SPENClassifier``, with the same defaults.
+
+    Args:
+        members: how many networks are trained, from seeds of their own, and averaged.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> clf = MLPClassifier(hidden=(8,), epochs=5).fit(data.train.X, data.train.Y)
+    >>> clf.predict_proba(data.test.X).shape
+    (100, 16)
+    """
+
+    members: int = 1
+
+    def _plan(self, shape: Shape) -> Plan:
+        return make_plan(self.get_params(deep=False) | {"energy": "local"}, shape)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DMFClassifier(_Network):
+    """Deep mean field: unrolled mean-field steps of a fully connected pairwise CRF.
+
+    The paper's appendix: unaries from a trained MLP, which are then clamped; pairwise factors
+    A(x) = Σ_k h_k(x) A_k; a fixed number of parallel mean-field updates from y = ½; the
+    likelihood of the last one, differentiated through all of them. It has L² parameters.
+
+    Args:
+        terms: k, how many pairwise matrices the factors are a mixture of.
+        steps: mean-field updates.
+        pretrain: False trains unaries and factors together from the start.
+        pairwise_epochs: passes over the data for the pairwise factors.
+        pairwise_rate: their learning rate.
+        pairwise_decay: their weight decay.
+
+    The other settings are those of ``SPENClassifier``, for the MLP.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> clf = DMFClassifier(hidden=(8,), epochs=5).fit(data.train.X, data.train.Y)
+    >>> clf.predict(data.test.X).shape
+    (100, 16)
+    """
+
+    terms: int = 1
+    steps: int = 5
+    pretrain: bool = True
+    pairwise_epochs: int = 10
+    pairwise_rate: float = 1e-3
+    pairwise_decay: float = 1e-2
+
+    def _plan(self, shape: Shape) -> Plan:
+        whole(self.terms, "terms")
+        whole(self.steps, "steps")
+        energy = LocalEnergy.unsized() + ConditionalPairwiseEnergy.unsized(terms=self.terms)
+        objective = UnrolledLikelihood(entropy=1.0, start="uniform")
+        inference = Descent(MeanField(), Stopping(max_steps=self.steps))
+        settings = {"energy": energy, "objective": objective, "inference": inference}
+        plan = make_plan(self.get_params(deep=False) | settings, shape)
+        (every,) = plan.stages
+        slow = {"global_lr": None, "lr": self.pairwise_rate, "epochs": self.pairwise_epochs}
+        pairwise = replace(
+            every, name="pairwise", parts=("global",), weight_decay=self.pairwise_decay, **slow
+        )
+        if self.pretrain:
+            return replace(plan, stages=(plan.trial, pairwise))
+        return replace(plan, stages=(replace(every, global_lr=self.pairwise_rate),))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PRLRClassifier(_Network):
+    """A network for labels that are partly missing: ones are trusted, zeros are not.
+
+    The paper's missing-label row is the posterior-regularised low-rank model of Lin et al.
+    (2014). Here a label that is on is marked with probability 1 − m, independently (Elkan &
+    Noto, "Learning Classifiers from Only Positive and Unlabeled Data", KDD 2008), and the
+    likelihood of the marks is trained. That is a setting of the loss alone, so it combines
+    with any energy: ``SPENClassifier(missing="auto")``.
+
+    Args:
+        missing: m; "auto" chooses it on held-out rows, from shares above zero.
+
+    The other settings are those of ``SPENClassifier``.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> clf = PRLRClassifier(missing=0.2, hidden=(8,), epochs=5).fit(data.train.X, data.train.Y)
+    >>> clf.plan_.stages[0].objective
+    CrossEntropy(missing=0.2)
+    """
+
+    missing: str | float = "auto"
+
+    def _plan(self, shape: Shape) -> Plan:
+        return make_plan(self.get_params(deep=False) | {"energy": "local"}, shape)
+
+
+ALL = (BRClassifier, LRClassifier, MLPClassifier, DMFClassifier, PRLRClassifier)
+
+
+def _convex_plan(
+    classifier: _Protocol, shape: Shape, objective: Objective, choices: tuple[Choice, ...]
+) -> Plan:
+    """Return the plan of a model that is linear in x, trained to convergence on all rows."""
+    settings = classifier.get_params(deep=False)
+    check_decoding(settings)
+    low_rank = bool(choices[0].hidden)
+    parts = ("features", "local") if low_rank else ("local",)
+    stage = Stage(
+        "label by label", objective, parts=parts, epochs=ITERATIONS, optimiser="lbfgs", keep="last"
+    )
+    return Plan(
+        choices=choices,
+        energy=LocalEnergy.unsized(),
+        trial=stage,
+        stages=(stage,),
+        prediction=Prediction(CrossEntropy(), Descent()),
+        decoding=classifier.decoding,
+        **folds_of(settings, shape),
+        linear=low_rank,
+    )
+
+
+def _decays(C: Any, tried: Sequence[float], shape: Shape) -> tuple[float, ...]:
+    """Return weight decays of the mean loss, for inverse strengths C of its sum."""
+    if is_auto(C):
+        return tuple(1 / (value * shape.rows) for value in tried)
+    positive(C, "C")
+    return (1 / (C * shape.rows),)

@@ -1,0 +1,347 @@
+"""What every classifier of spen does: fit by a plan, predict, decode, save."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy import sparse as scipy_sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _get_feature_names,
+    check_array,
+    check_is_fitted,
+    check_random_state,
+    validate_data,
+)
+
+from spen.data.dataset import Split
+from spen.data.summary import RowDigests
+from spen.descriptors import SettingAndMethod
+from spen.devices import usable_device
+from spen.diagnosis import Diagnosis, diagnose
+from spen.domains import Simplex, UnitBox
+from spen.errors import InputError, choose
+from spen.fitting import Fitted, fit, soft_labels
+from spen.inference.base import Solution, Status
+from spen.labelling import align, align_known, label_weights
+from spen.plan import Plan, Shape, decode
+from spen.scaling import Scaling
+from spen.structure import LabelStructure
+from spen.targets import Targets, read_targets
+
+ROWS_AT_ONCE = 4096
+"""Rows that are predicted at a time, to bound memory."""
+
+_CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+
+
+class LabelClassifier(ClassifierMixin, BaseEstimator):
+    """The contract of spen's classifiers: label sets or classes, probabilities, names, files.
+
+    A subclass has a constructor and says by ``_plan`` how it is trained.
+
+    Attributes:
+        classes_: the classes, or the numbers of the labels, 0 to L − 1.
+        label_names_: the names of the labels, as Y's columns or lists gave them.
+        model_: the ``spen.SPEN``.
+        tuned_: what decoding chose on held-out rows: the threshold, the thresholds, or for
+            "expected_f1" how likely empty label sets are, against independent labels.
+        held_out_score_: the example-averaged F1 (for classes, the accuracy) of held-out rows.
+        history_: the epochs of the run that was tuned.
+        refit_history_: the epochs of the run on all rows, or None.
+        feature_names_: the names of the features, where they are known.
+        plan_: the sizes and the training that were chosen.
+    """
+
+    # Set by scikit-learn's own checks.
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    # What every subclass takes.
+    label_weight: Any
+    device: str
+    random_state: Any
+    verbose: int
+
+    @abstractmethod
+    def _plan(self, shape: Shape) -> Plan:
+        """Return how to train on data of this shape; check the constructor's arguments."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        label_names: Sequence[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Learn from rows and their labels.
+
+        Args:
+            X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame.
+            y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or
+                DataFrame whose columns name the labels); a list of label lists; or (n,)
+                classes.
+            sample_weight: (n,) the weight of each row in the loss; only ratios matter.
+            label_names: the names of y's columns, where y does not name them itself.
+            feature_names: the names of X's columns, where X does not name them itself; kept
+                in the model file, so that the command line can compare them.
+        """
+        # Everything is checked before anything of this object changes.
+        inputs = check_array(X, input_name="X", estimator=self, **_CHECKS)
+        _get_feature_names(X)  # raises where column names are of mixed types
+        targets = read_targets(y, label_names)
+        if targets.n_rows != inputs.shape[0]:
+            raise InputError(
+                f"X and y must have as many rows; received {inputs.shape[0]} and {targets.n_rows}."
+            )
+        if feature_names is not None and len(feature_names) != inputs.shape[1]:
+            raise InputError(
+                f"feature_names holds {len(feature_names)} names for {inputs.shape[1]} features."
+            )
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
+            # A row that counts nothing must not tune anything either.
+            counts = weight > 0
+            if not counts.any():
+                raise InputError("sample_weight is zero everywhere: no row counts.")
+            inputs, weight = inputs[counts], weight[counts] / weight.max()
+            weight = weight / weight.mean()
+            targets = replace(targets, matrix=targets.matrix[counts])
+        scaling = Scaling.of(inputs)
+        n_rows, n_features = inputs.shape
+        size = len(targets.names)
+        shape = Shape(n_rows, n_features, size, scaling.sparse, targets.exclusive)
+        plan = self._plan(shape)
+        weights = label_weights(self.label_weight, targets)
+        if weights is not None:
+            weights = weights / weights.max()
+            weights = weights / weights.mean()
+        rows = Split(scaling.transform(inputs), targets.matrix, weight)
+        domain = Simplex(size) if targets.exclusive else UnitBox(size)
+        fitted = fit(
+            plan,
+            rows,
+            domain,
+            label_weight=weights,
+            device=usable_device(self.device),
+            seed=_seed(self.random_state),
+            verbose=bool(self.verbose),
+        )
+        validate_data(self, X, skip_check_array=True)
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", None)
+        self.feature_names_ = None if feature_names is None else tuple(feature_names)
+        self._take(fitted, scaling, targets, RowDigests.of(inputs))
+        return self
+
+    def _take(
+        self,
+        fitted: Fitted,
+        scaling: Scaling,
+        targets: Targets,
+        seen: RowDigests,
+    ) -> None:
+        """Take over what was fitted or loaded."""
+        self.model_ = fitted.model
+        self._tuned = fitted.tuned
+        self.tuned_ = fitted.tuned.get(fitted.plan.decoding)
+        self.held_out_score_ = fitted.score
+        self.history_ = fitted.history
+        self.refit_history_ = fitted.refit_history
+        self.plan_ = fitted.plan
+        self.label_names_ = targets.names
+        self.classes_ = targets.names if targets.exclusive else np.arange(len(targets.names))
+        self._scaling = scaling
+        self._calibration = fitted.calibration
+        self._label_type = targets.dtype
+        self._seen = seen
+
+    # Predictions ------------------------------------------------------------------------
+
+    def predict(self, X: Any, known: Any = None, *, sparse: bool = False) -> Any:
+        """Return labels of 0 and 1, (n, L), or classes, (n,).
+
+        Args:
+            X: (n, d) numbers.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer. A DataFrame
+                may have some of the labels as its columns.
+            sparse: return a CSR matrix, without ever holding a dense one.
+        """
+        inputs, known = self._inputs(X, known)
+        if self._exclusive and sparse:
+            raise InputError("sparse=True is for sets of labels; this model predicts classes.")
+        parts = []
+        for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
+            chunk = slice(first, first + ROWS_AT_ONCE)
+            held = None if known is None else known[chunk]
+            labels = self.decode(self._probabilities(inputs[chunk], held))
+            parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
+        if sparse:
+            return scipy_sparse.vstack(parts, format="csr").astype(self._label_type)
+        labels = np.concatenate(parts)
+        if self._exclusive:
+            return self.classes_[labels.argmax(1)]
+        return labels.astype(self._label_type)
+
+    def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
+        """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
+
+        Classes have probabilities that sum to 1.
+        """
+        return self._probabilities(*self._inputs(X, known))
+
+    def decode(self, probabilities: np.ndarray, decoding: str | None = None) -> np.ndarray:
+        """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
+
+        Args:
+            probabilities: (n, L).
+            decoding: None for the classifier's own; "threshold" and "expected_f1" are always
+                tuned along with it.
+        """
+        check_is_fitted(self)
+        if self._exclusive:
+            return (np.arange(len(self.classes_)) == probabilities.argmax(1)[:, None]).astype(int)
+        name = self.plan_.decoding if decoding is None else decoding
+        return decode(probabilities, name, choose(name, self._tuned, "decoding"))
+
+    def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
+        """Return scores (n, L): log-odds, less those of the threshold where there is one.
+
+        For two classes, (n,): the log-odds of the second.
+        """
+        probabilities = self.predict_proba(X, known).astype(np.float64)
+        if self._exclusive:
+            scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
+            return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        scores = _log_odds(probabilities)
+        return scores if self.plan_.decoding == "expected_f1" else scores - _log_odds(self.tuned_)
+
+    def predict_labels(self, X: Any, known: Any = None) -> list[list[Any]]:
+        """Return the names of the labels of each row; for classes, lists of one."""
+        if self._exclusive:
+            return [[name] for name in self.predict(X, known).tolist()]
+        labels = self.predict(X, known, sparse=True)
+        names = self.label_names_.tolist()
+        return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
+
+    # In classifiers with a setting of this name it is both: what is learned, and how well a
+    # labelling fits it.
+    @SettingAndMethod
+    def energy(self, X: Any, Y: Any) -> np.ndarray:
+        """Return the energy (n,) of any labelling: the lower, the better it fits.
+
+        Args:
+            X: (n, d) numbers.
+            Y: labels in any form that ``fit`` takes; soft ones in [0, 1] too.
+        """
+        inputs, _ = self._inputs(X, None)
+        labelling = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
+        return self.model_.energy_of(self._scaling.transform(inputs), labelling).cpu().numpy()
+
+    def diagnose(self, X: Any, Y: Any) -> Diagnosis:
+        """Say how inference goes on rows whose labels are known.
+
+        Returns the share of rows that converge, the steps that they take, and how often
+        inference misses the true labelling although its energy is lower.
+        """
+        inputs, _ = self._inputs(X, None)
+        truth = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
+        return diagnose(self.model_, self._scaling.transform(inputs), truth, self.plan_.prediction)
+
+    def seen_in_training(self, X: Any) -> np.ndarray:
+        """Return which rows have the same features as some training row, (n,).
+
+        Scores of such rows say little about new ones.
+        """
+        inputs, _ = self._inputs(X, None)
+        return self._seen.contains(inputs)
+
+    def structure(self) -> LabelStructure:
+        """Return what was learned about labels: the measurement matrix, with their names."""
+        check_is_fitted(self)
+        return LabelStructure.of(self.model_, tuple(self.label_names_.tolist()))
+
+    def save(self, path: Path | str) -> None:
+        """Write the whole classifier to one safetensors file; ``spen.load`` reads it."""
+        from spen.model_file import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments by name."""
+        settings = super().get_params(deep)
+        return {name: vars(self).get(name, value) for name, value in settings.items()}
+
+    # How it works -----------------------------------------------------------------------
+
+    @property
+    def _exclusive(self) -> bool:
+        return isinstance(self.model_.domain, Simplex)
+
+    def _inputs(self, X: Any, known: Any) -> tuple[Any, np.ndarray | None]:
+        check_is_fitted(self)
+        inputs: Any = validate_data(self, X, reset=False, **_CHECKS)
+        if known is not None:
+            known = align_known(known, self.label_names_, inputs.shape[0])
+        return inputs, known
+
+    def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
+        scaled = self._scaling.transform(inputs)
+        solution = soft_labels(self.model_, self.plan_.prediction, scaled, known)
+        _warn_unless_converged(solution)
+        soft = self._calibration.apply(solution.y.cpu().numpy())
+        return soft if known is None else self._hold(soft, known)
+
+    def _hold(self, soft: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Give known labels their value, which calibration must not touch."""
+        domain = self.model_.domain
+        held = domain.complete_known(torch.from_numpy(known))
+        return domain.hold(torch.from_numpy(soft), held).numpy()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _warn_unless_converged(solution: Solution) -> None:
+    stopped = (solution.status == Status.MAX_STEPS) | (solution.status == Status.DIVERGED)
+    if stopped.any():
+        warnings.warn(
+            f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "
+            f"{solution.describe()} Their best iterates are returned; more steps or a smaller "
+            "rate (inference=...) may help.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+def _log_odds(probability: Any) -> Any:
+    tiny = np.finfo(np.float64).tiny
+    clipped = np.clip(np.asarray(probability, dtype=np.float64), tiny, 1 - 2**-53)
+    return np.log(clipped) - np.log1p(-clipped)
+
+
+def _seed(random_state: Any) -> int:
+    # None must not draw from numpy's global generator, which belongs to the user.
+    if random_state is None:
+        return secrets.randbelow(2**31)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as problem:
+        raise InputError(f"random_state {random_state!r} cannot be used: {problem}") from None

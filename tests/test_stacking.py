@@ -1,0 +1,163 @@
+"""Cross-fitted energies: trained on scores that label-wise models give to unseen rows."""
+
+import numpy as np
+import pytest
+import torch
+
+import spen
+from spen.context import Context
+from spen.fitting import fit
+from spen.plan import Shape
+from spen.recipe import make_plan
+from spen.shared_runs import sharing_runs
+from spen.stacking import LabelScores, ScoreEnergy
+
+
+def settings(**own):
+    return {
+        "hidden": (16,),
+        "dropout": 0.2,
+        "epochs": 6,
+        "decoding": "expected_f1",
+        "held_out": 0.2,
+        "folds": "auto",
+        "refit": True,
+    } | own
+
+
+@pytest.fixture(scope="module")
+def data():
+    return spen.exclusive_blocks(n_train=300, n_test=200, seed=3)
+
+
+def test_label_scores_are_the_log_odds_of_the_label_wise_model():
+    network, local = spen.MLP(3, 8), spen.LocalEnergy(8, 4)
+    whole = spen.SPEN(network, local, spen.UnitBox(4), seed=0)
+    stacked = spen.SPEN(LabelScores((network, local)), ScoreEnergy(4), spen.UnitBox(4))
+    rows = torch.randn(5, 3)
+    context = stacked.context(rows)
+    torch.testing.assert_close(context.features, -whole.local_scores(whole.context(rows)))
+    # As it starts, the energy of scores repeats the label-wise model.
+    for y in (torch.zeros(5, 4), torch.ones(5, 4), torch.rand(5, 4)):
+        torch.testing.assert_close(stacked.energy_of(rows, y), whole.energy_of(rows, y))
+
+
+def test_score_energies_pass_the_checks_of_energies():
+    spen.check_energy(spen.ScoreEnergy(4) + spen.ConditionalScoreEnergy(4, measurements=3))
+
+
+def test_the_conditional_energy_measures_probabilities():
+    energy = spen.ConditionalScoreEnergy(2, measurements=1, nonlinearity="softplus")
+    with torch.no_grad():
+        energy.measurements.fill_(1.0)
+        energy.feature_weight.fill_(-1.0)
+        energy.bias.zero_()
+        energy.readout.fill_(2.0)
+    z = torch.tensor([[0.0, 3.0]])
+    y = torch.tensor([[1.0, 0.0]])
+    expected = 2 * torch.nn.functional.softplus(1 - torch.sigmoid(z).sum())
+    torch.testing.assert_close(energy.bind(Context(z)).value(y), expected[None])
+
+
+def test_the_energy_is_trained_on_rows_that_its_scores_have_not_seen(data, monkeypatch):
+    """Each fold's scores come from a model that was trained on the other folds alone."""
+    trained_on = []
+    original = spen.fitting.Fit.run
+
+    def spy(self, plan, kept, held=None):
+        trained_on.append(set(kept.X[:, 0].tolist()))
+        return original(self, plan, kept, held)
+
+    monkeypatch.setattr(spen.fitting.Fit, "run", spy)
+    shape = Shape(300, 64, 16, sparse=False, exclusive=False)
+    plan = make_plan(settings(cross_fit=True, folds=4), shape)
+    fitted = fit(
+        plan,
+        data.train,
+        spen.UnitBox(16),
+        label_weight=None,
+        device=torch.device("cpu"),
+        seed=0,
+        verbose=False,
+    )
+    assert [len(kept) for kept in trained_on] == [225] * 4 + [300]
+    every = trained_on[-1]
+    # What the folds left out are all rows, each once.
+    held = [value for kept in trained_on[:4] for value in every - kept]
+    assert sorted(held) == sorted(every)
+    # The label-wise part is the model that was trained on all rows.
+    assert isinstance(fitted.model.features, LabelScores)
+    assert [stage.name for stage in fitted.plan.stages] == ["energy"]
+
+
+def test_scores_of_several_models_are_averaged(data):
+    common = {"hidden": (8,), "dropout": 0.0, "epochs": 4, "folds": 2, "random_state": 0}
+    rows = data.train.X, data.train.Y
+    single = spen.baselines.MLPClassifier(**common).fit(*rows)
+    three = spen.baselines.MLPClassifier(members=3, **common).fit(*rows)
+    scaled = three._scaling.transform(data.test.X)
+    models = [
+        spen.SPEN(network, local, spen.UnitBox(16))
+        for network, local in zip(
+            three.model_.features.networks, three.model_.features.locals, strict=True
+        )
+    ]
+    each = [-model.local_scores(model.context(scaled)) for model in models]
+    # The first is the single one, the others differ.
+    alone = -single.model_.local_scores(single.model_.context(scaled))
+    torch.testing.assert_close(each[0], alone)
+    assert (each[0] - each[1]).abs().max() > 0.1
+    averaged = -three.model_.local_scores(three.model_.context(scaled))
+    torch.testing.assert_close(averaged, sum(each) / 3)
+    with pytest.raises(spen.InputError, match="Add cross_fit=True"):
+        spen.SPENClassifier(members=2).fit(*rows)
+
+
+def test_cross_fitting_learns_what_labels_say_of_each_other():
+    """Blocks of which exactly one label is on: the energy pays, and clamping works."""
+    data = spen.exclusive_blocks(n_train=500, n_test=300, seed=3)
+    common = {"hidden": (), "epochs": 60, "folds": 2, "random_state": 0}
+    rows = data.train.X, data.train.Y
+    energy = spen.LabelEnergy.unsized(measurements=16, nonlinearity="softplus", initial="neutral")
+    plain = spen.baselines.MLPClassifier(**common).fit(*rows)
+    with sharing_runs() as runs:
+        spen.baselines.MLPClassifier(**common).fit(*rows)
+        stacked = spen.SPENClassifier(energy, cross_fit=True, **common).fit(*rows)
+        # Two folds and the last fit had been made for the other classifier.
+        assert runs.saved > 0
+    truth = data.test.Y
+
+    def f1(classifier):
+        return spen.metrics.example_f1(truth, classifier.predict(data.test.X))
+
+    assert f1(stacked) > f1(plain) + 0.01
+    # Paired: the scores are of the very same model.
+    torch.testing.assert_close(stacked.model_.features.locals[0].weight, plain.model_.energy.weight)
+    known = np.full(truth.shape, np.nan)
+    known[:, 0] = 1
+    given = stacked.predict_proba(data.test.X, known=known)[:, 1:4]
+    free = stacked.predict_proba(data.test.X)[:, 1:4]
+    assert given.mean() < 0.85 * free.mean()
+
+
+def test_cross_fitted_models_are_saved_and_loaded(data, tmp_path):
+    small = {"hidden": (8,), "dropout": 0.0, "epochs": 3, "folds": 2, "members": 2}
+    clf = spen.SPENClassifier("conditional", objective="f1", cross_fit=True, **small)
+    clf.fit(data.train.X, data.train.Y)
+    clf.save(tmp_path / "model.spen")
+    again = spen.load(tmp_path / "model.spen")
+    np.testing.assert_array_equal(again.predict_proba(data.test.X), clf.predict_proba(data.test.X))
+    assert again.plan_ == clf.plan_
+    assert again.structure().measurements.shape == (64, 16)
+
+
+def test_what_cannot_be_cross_fitted_is_said(data):
+    X, Y = data.train.X, data.train.Y
+    with pytest.raises(spen.InputError, match="energy='local' has none"):
+        spen.SPENClassifier("local", cross_fit=True).fit(X, Y)
+    with pytest.raises(spen.InputError, match="at least two folds"):
+        spen.SPENClassifier(cross_fit=True, folds=1).fit(X, Y)
+    with pytest.raises(spen.InputError, match="y holds classes"):
+        spen.SPENClassifier(cross_fit=True).fit(X, Y[:, :4].argmax(1))
+    with pytest.raises(spen.InputError, match="refit=False keeps"):
+        spen.SPENClassifier(folds=3, refit=False).fit(X, Y)
