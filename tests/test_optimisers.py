@@ -161,7 +161,7 @@ def test_the_penalty_is_part_of_what_falls():
 def test_sparse_rows_in_small_pieces_are_dense_rows_at_once(monkeypatch):
     X, Y = drawn()
     models = []
-    for rows, at_once in (((X, Y), 1024), ((sparse.csr_matrix(X), sparse.csr_matrix(Y)), 7)):
+    for rows, at_once in (((X, Y), 512), ((sparse.csr_matrix(X), sparse.csr_matrix(Y)), 7)):
         monkeypatch.setattr(spen.training, "SUMMED_AT_ONCE", at_once)
         for features in (spen.Identity(8), spen.Linear(8, 3)):
             energy = spen.LocalEnergy(features.n_features, 5)

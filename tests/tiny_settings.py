@@ -32,7 +32,7 @@ _FIRST: dict[str, Any] = {"objective": {"name": "cross_entropy"}, "parts": ["fea
 TABLES: dict[str, dict[str, Any]] = {
     "mlp": _NETWORK | {"classifier": "MLPClassifier"},
     "dmf": _NETWORK | {"classifier": "DMFClassifier", "pairwise_epochs": 1},
-    "spen-best": _NETWORK
+    "spen-single": _NETWORK
     | {
         "classifier": "SPENClassifier",
         "cross_fit": True,
@@ -60,6 +60,9 @@ TABLES: dict[str, dict[str, Any]] = {
         ],
     },
 }
+
+
+TABLES["spen-known"] = TABLES["spen-single"]
 
 
 def use(monkeypatch: Any) -> None:

@@ -28,8 +28,8 @@ from spen.training import Stage
 STRENGTHS = (0.1, 0.3, 1.0, 3.0)
 """Values of C that are tried for linear models."""
 
-LOW_RANK_STRENGTHS = (0.3, 1.0, 3.0)
-"""Values of C that are tried with each rank."""
+LOW_RANK_STRENGTHS = (0.02, 0.05, 0.15)
+"""Values of C that are tried with each rank: two factors that fit each other want more ridge."""
 
 RANKS = (0.1, 0.25, 0.5)
 """Ranks that are tried, as shares of the largest one."""

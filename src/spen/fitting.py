@@ -22,6 +22,7 @@ from spen.errors import InputError
 from spen.features import Features, Identity
 from spen.metrics import row_f1
 from spen.model import SPEN
+from spen.objectives.likelihood import CrossEntropy
 from spen.plan import Plan, Prediction, decode
 from spen.progress import epoch_bar
 from spen.shared_runs import SHARED
@@ -97,7 +98,7 @@ class Fit:
         if plan.members > 1:
             return self._run_members(plan, kept, held)
         model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
-        start_at_frequencies(model, kept.Y)
+        start_at_frequencies(model, kept.Y, plan.stages[0].objective)
         return model, self.train(model, plan, kept, held)
 
     def _run_members(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
@@ -366,17 +367,28 @@ def label_wise_parts(model: SPEN) -> tuple[Features, LocalEnergy]:
 
 
 @torch.no_grad()
-def start_at_frequencies(model: SPEN, labels: Any) -> None:
-    """Let the local energies begin at how frequent labels are, which rare labels profit from."""
+def start_at_frequencies(model: SPEN, labels: Any, objective: Any = None) -> None:
+    """Let the local energies begin at how frequent labels are, which rare labels profit from.
+
+    Args:
+        model: with a local energy.
+        labels: (n, L), dense or sparse; nan where a label is missing.
+        objective: of the first stage, which may read scores in its own way.
+    """
     matrix: Any = labels if sparse.issparse(labels) else densified(labels)
     known = matrix.shape[0] if sparse.issparse(labels) else (~np.isnan(matrix)).sum(0)
     total = matrix.sum(0) if sparse.issparse(labels) else np.nansum(matrix, 0)
     shares = np.where(np.equal(known, 0), 0.5, np.asarray(total).ravel() / np.maximum(known, 1))
-    shares = np.clip(shares, 0.002, 0.998)
-    odds = np.log(shares) - (0 if isinstance(model.domain, Simplex) else np.log1p(-shares))
+    shares = torch.from_numpy(np.clip(shares, 0.002, 0.998))
+    if isinstance(model.domain, Simplex):
+        scores = torch.log(shares)
+    elif isinstance(objective, CrossEntropy):
+        scores = objective.neutral_scores(shares)
+    else:
+        scores = torch.logit(shares)
     for term in energy_terms(model.energy):
         if isinstance(term, LocalEnergy):
-            term.bias.copy_(-torch.from_numpy(odds))
+            term.bias.copy_(-scores)
             return
 
 

@@ -83,10 +83,10 @@ class LBFGS(torch.optim.Optimizer):
             closure: returns the loss, and adds its gradient to that of the parameters.
         """
         if "gradient" not in self._state:
-            self._stand_at(self._evaluate(closure))
             self._forget()
+            self._stand_at(self._evaluate(closure))
         here, weights = self._here(), self._weights()
-        found = self._search(closure, here, weights, self._direction(here.gradient))
+        found = self._search(closure, here, weights, self._state["direction"])
         if found is None and self._pairs:
             # What is remembered misleads: forget it, and go straight downhill.
             self._forget()
@@ -97,10 +97,6 @@ class LBFGS(torch.optim.Optimizer):
             return here.loss
         self._remember(self._weights() - weights, found.gradient - here.gradient)
         self._stand_at(found)
-        promised = -0.5 * float(found.gradient @ self._direction(found.gradient))
-        # Until the memory is full, a promise says little.
-        sure = self._pairs >= self.memory
-        self._state["ended"] = torch.tensor(sure and promised <= self.tolerance * abs(found.value))
         return found.loss
 
     def _search(
@@ -175,7 +171,13 @@ class LBFGS(torch.optim.Optimizer):
         return _Point(loss, value, self._state["gradient"])
 
     def _stand_at(self, point: _Point) -> None:
-        self._state["gradient"] = point.gradient
+        """Make a point the one to go on from, if that is worth it."""
+        direction = self._direction(point.gradient)
+        promised = -0.5 * float(point.gradient @ direction)
+        # Until the memory is full, a promise says little.
+        sure = self._pairs >= self.memory
+        self._state["ended"] = torch.tensor(sure and promised <= self.tolerance * abs(point.value))
+        self._state["gradient"], self._state["direction"] = point.gradient, direction
         self._state["loss and value"] = torch.tensor([point.loss, point.value], dtype=torch.float64)
 
     def _evaluate(self, closure: Callable[[], float]) -> _Point:

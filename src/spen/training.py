@@ -32,7 +32,7 @@ from spen.training_rows import TrainingRows
 EVALUATED_AT_ONCE = 4096
 """Held-out rows that are scored at a time, to bound memory."""
 
-SUMMED_AT_ONCE = 1024
+SUMMED_AT_ONCE = 512
 """Rows whose gradients are computed at a time when all are summed."""
 
 Score = Callable[[Tensor, Tensor], float]

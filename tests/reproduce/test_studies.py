@@ -65,8 +65,8 @@ def test_bad_options_are_refused_before_any_work(tmp_path, monkeypatch):
     tiny.use(monkeypatch)
     with pytest.raises(spen.InputError, match="seeds must be 1 or more"):
         Study.open("x", "bibtex", 0, "cpu", tmp_path)
-    with pytest.raises(spen.InputError, match="Did you mean 'spen-best'"):
-        Study.open("x", "bibtex", 1, "cpu", tmp_path).classifier("spen-bset")
+    with pytest.raises(spen.InputError, match="Did you mean 'spen-single'"):
+        Study.open("x", "bibtex", 1, "cpu", tmp_path).classifier("spen-singel")
 
 
 def test_few_rows_are_parts_of_more_rows_and_differ_by_seed():

@@ -85,14 +85,14 @@ def test_the_whole_table_of_a_small_set(tmp_path, monkeypatch, capsys):
     data = tiny()
     tables = {
         "mlp": TABLE,
-        "spen-best": TABLE | {"classifier": "SPENClassifier", "energy": "label"},
+        "spen-single": TABLE | {"classifier": "SPENClassifier", "energy": "label"},
     }
     monkeypatch.setattr(table1, "dataset_of", lambda name: data)
     monkeypatch.setattr(table1, "settings_of", lambda name: tables)
-    options = {"method": "spen-best,mlp", "seeds": 2, "device": "cpu", "out": tmp_path}
+    options = {"method": "spen-single,mlp", "seeds": 2, "device": "cpu", "out": tmp_path}
     table1.table1("bibtex", **options)
     shown = capsys.readouterr().out
-    assert "spen-best − mlp, paired over 2 seeds" in shown
+    assert "spen-single − mlp, paired over 2 seeds" in shown
     assert "60 training and 40 test rows" in shown
     assert "counts 1" in shown, "the rule for empty rows stands beside the numbers"
     assert "table1.toml" in shown

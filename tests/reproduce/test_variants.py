@@ -39,7 +39,7 @@ def kinds(plan: Plan) -> list[type]:
 
 
 def test_a_likelihood_trained_spen_changes_one_thing_at_a_time():
-    variants = likelihood_variants(made("spen-best"), ROWS)
+    variants = likelihood_variants(made("spen-single"), ROWS)
     assert list(variants) == [
         "trained jointly, not cross-fitted",
         "without the F1 term",
@@ -52,32 +52,32 @@ def test_a_likelihood_trained_spen_changes_one_thing_at_a_time():
         "64 measurements",
         "256 measurements",
     ], "4 measurements and temperature 1 are the settings"
-    original = plan_of(made("spen-best"), ROWS).prediction.objective
+    original = plan_of(made("spen-single"), ROWS).prediction.objective
     expected = {
         "without the F1 term": replace(original, f1=0.0),  # type: ignore[type-var]
         "without revealed labels": replace(original, reveal=0.0),  # type: ignore[type-var]
         "temperature 2": replace(original, entropy=2.0),  # type: ignore[type-var]
     }
     for title, objective in expected.items():
-        plan, differ = differs_in("spen-best", variants[title])
+        plan, differ = differs_in("spen-single", variants[title])
         assert differ == {"stages", "prediction"}
         assert plan.prediction.objective == objective
         assert [stage.objective for stage in plan.stages] == [objective]
-    plan, differ = differs_in("spen-best", variants["16 measurements"])
+    plan, differ = differs_in("spen-single", variants["16 measurements"])
     assert differ == {"energy"}
     assert plan.energy.terms[1].settings["measurements"] == 16
-    plan, differ = differs_in("spen-best", variants["label energy"])
+    plan, differ = differs_in("spen-single", variants["label energy"])
     assert differ == {"energy"}
     assert kinds(plan) == [ScoreEnergy, spen.LabelEnergy]
     assert plan.energy.terms[1].settings["measurements"] == 4
-    plan, differ = differs_in("spen-best", variants["trained jointly, not cross-fitted"])
+    plan, differ = differs_in("spen-single", variants["trained jointly, not cross-fitted"])
     assert kinds(plan) == [spen.LocalEnergy, spen.ConditionalEnergy]
     assert differ == {"energy", "stages", "cross_fit", "held_out"}
     assert plan.stages[0].parts == ("features", "local", "global")
 
 
 def test_a_label_energy_is_changed_into_a_conditional_one():
-    other = changed(made("spen-best"), {"energy": "label"})
+    other = changed(made("spen-single"), {"energy": "label"})
     variants = likelihood_variants(other, ROWS)
     assert "label energy" not in variants
     plan = plan_of(changed(other, variants["conditional energy"]), ROWS)
@@ -127,7 +127,7 @@ def test_variants_of_the_wrong_model_are_refused():
     with pytest.raises(spen.InputError, match="objective 'unrolled' or 'f1'"):
         likelihood_variants(made("spen-paper"), ROWS)
     with pytest.raises(spen.InputError, match="a SPEN with a hinge"):
-        hinge_variants(made("spen-best"), ROWS)
+        hinge_variants(made("spen-single"), ROWS)
     joint = changed(made("spen-paper"), {"stages": plan_of(made("spen-paper"), ROWS).stages[:1]})
     with pytest.raises(spen.InputError, match="no stage that trains the energy"):
         without_joint_stage(plan_of(joint, ROWS))
@@ -137,7 +137,7 @@ def test_variants_of_the_wrong_model_are_refused():
 def test_the_shipped_settings_can_be_ablated(dataset):
     tables = settings_of(dataset)
     for method, variants_of, least in (
-        ("spen-best", likelihood_variants, 8),
+        ("spen-single", likelihood_variants, 8),
         ("spen-paper", hinge_variants, 7),
     ):
         made = classifier(tables[method], seed=0, device="cpu", where="here")

@@ -34,6 +34,10 @@ class CrossEntropy(Objective):
     def __post_init__(self) -> None:
         share(self.missing, "missing")
 
+    def neutral_scores(self, shares: Tensor) -> Tensor:
+        """Return the score z of labels that are on in these shares of rows, (L,)."""
+        return torch.logit(shares)
+
     def loss(
         self,
         model: SPEN,

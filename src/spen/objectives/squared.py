@@ -46,6 +46,9 @@ class SquaredError(CrossEntropy):
                 "Leave it at 0, or choose CrossEntropy."
             )
 
+    def neutral_scores(self, shares: Tensor) -> Tensor:
+        return 4 * (shares - 0.5)
+
     def loss(
         self,
         model: SPEN,

@@ -15,18 +15,18 @@ from spen.reproduce.variants import Changes, hinge_variants, likelihood_variants
 UNCHANGED = "unchanged"
 NO_MEASUREMENTS = "0 measurements (the MLP)"
 METHODS: dict[str, tuple[str, Callable[[LabelClassifier, Split], dict[str, Changes]]]] = {
-    "spen-best": ("our best SPEN", likelihood_variants),
+    "spen-single": ("the cross-fitted SPEN", likelihood_variants),
     "spen-paper": ("the paper's SPEN, trained by a hinge", hinge_variants),
 }
 
 
 def ablation(*, dataset: str, seeds: int, device: str, out: Path) -> None:
-    """Change one thing at a time in our best SPEN and in the paper's."""
+    """Change one thing at a time in the cross-fitted SPEN and in the paper's."""
     study = Study.open("table1-ablation", dataset, seeds, device, out)
     panels = []
     for method, (words, variants_of) in METHODS.items():
         rows = {UNCHANGED: study.scores(method, UNCHANGED)}
-        if method == "spen-best":
+        if method == "spen-single":
             rows[NO_MEASUREMENTS] = study.scores("mlp", NO_MEASUREMENTS)
         for title, changes in variants_of(study.classifier(method), study.data.train).items():
             rows[title] = study.scores(method, title, lambda made, changes=changes: changes)

@@ -22,7 +22,7 @@ from spen.reproduce.study_tables import compare, curves
 REVEALED = (0, 1, 2, 3)
 CHAINS = {"chain": 1, "chains": 10}
 PAIRS = (("SPEN", "MLP"), ("SPEN", "10 chains"))
-TITLES = {"mlp": "MLP", "chain": "chain", "chains": "10 chains", "spen-best": "SPEN"}
+TITLES = {"mlp": "MLP", "chain": "chain", "chains": "10 chains", "spen-known": "SPEN"}
 
 
 class Decoder(Protocol):

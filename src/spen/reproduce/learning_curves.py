@@ -10,7 +10,7 @@ from spen.reproduce.study import Scores, Study, draw, few_rows, longer_for
 from spen.reproduce.study_tables import compare, curves
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
-METHODS = {"mlp": "MLP", "spen-best": "SPEN"}
+METHODS = {"mlp": "MLP", "spen-single": "SPEN"}
 
 
 def learning_curves(*, dataset: str, seeds: int, device: str, out: Path) -> None:

@@ -22,6 +22,7 @@ from spen.model import SPEN
 from spen.objectives.base import Objective
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
+from spen.objectives.squared import SquaredError
 from spen.objectives.unrolled import UnrolledLikelihood
 from spen.training import Stage
 
@@ -30,6 +31,7 @@ T = TypeVar("T")
 OBJECTIVES: dict[str, type[Objective]] = {
     "cross_entropy": CrossEntropy,
     "hinge": Hinge,
+    "squared": SquaredError,
     "unrolled": UnrolledLikelihood,
 }
 

@@ -54,7 +54,7 @@ def _ours(study: Study, units: int, words: str, dropout: Changes) -> dict[str, S
     variant = f"{units} units, {words}"
     return {
         "MLP": study.scores("mlp", variant, changes),
-        "SPEN": study.scores("spen-best", variant, changes),
+        "SPEN": study.scores("spen-single", variant, changes),
     }
 
 
