@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 import spen
 from spen.context import Context
@@ -113,6 +114,24 @@ def test_scores_of_several_models_are_averaged(data):
         spen.SPENClassifier(members=2).fit(*rows)
 
 
+def test_a_linear_model_weighs_as_much_as_all_networks(data):
+    rows = sparse.csr_matrix(data.train.X), data.train.Y
+    common = {"hidden": (8,), "dropout": 0.0, "epochs": 2, "folds": 2, "random_state": 0}
+    mixed = spen.baselines.MLPClassifier(members=2, linear_member=True, **common).fit(*rows)
+    features = mixed.model_.features
+    assert features.weights == (0.25, 0.25, 0.5)
+    scaled = mixed._scaling.transform(sparse.csr_matrix(data.test.X))
+    each = []
+    for network, local in zip(features.networks, features.locals, strict=True):
+        model = spen.SPEN(network, local, spen.UnitBox(16))
+        each.append(-model.local_scores(model.context(scaled)))
+    averaged = -mixed.model_.local_scores(mixed.model_.context(scaled))
+    torch.testing.assert_close(averaged, 0.25 * each[0] + 0.25 * each[1] + 0.5 * each[2])
+    linear = spen.baselines.BRClassifier(C=1 / (2e-3 * 300), random_state=0).fit(*rows)
+    theirs = -linear.model_.local_scores(linear.model_.context(scaled))
+    torch.testing.assert_close(each[2], theirs, atol=0.1, rtol=0)
+
+
 def test_cross_fitting_learns_what_labels_say_of_each_other():
     """Blocks of which exactly one label is on: the energy pays, and clamping works."""
     data = spen.exclusive_blocks(n_train=500, n_test=300, seed=3)
@@ -141,7 +160,7 @@ def test_cross_fitting_learns_what_labels_say_of_each_other():
 
 
 def test_cross_fitted_models_are_saved_and_loaded(data, tmp_path):
-    small = {"hidden": (8,), "dropout": 0.0, "epochs": 3, "folds": 2, "members": 2}
+    small = {"hidden": (8,), "dropout": 0.0, "epochs": 3, "folds": 2, "linear_member": True}
     clf = spen.SPENClassifier("conditional", objective="f1", cross_fit=True, **small)
     clf.fit(data.train.X, data.train.Y)
     clf.save(tmp_path / "model.spen")

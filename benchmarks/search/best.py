@@ -1,8 +1,9 @@
 """The search behind the MLP and the best SPEN of Table 1: training rows alone are looked at.
 
-``--part label-wise`` tries feature networks, ``--part energy`` tries energies over the scores
-that the chosen network gives to rows it has not seen. Every score is that of rows which were
-held out, five folds, of the official training part; the test part is not read.
+``--part label-wise`` tries feature networks, ``--part members`` averages of several networks
+and a logistic regression, and ``--part energy`` energies over the scores that the chosen network
+gives to rows it has not seen. Every score is that of rows which were held out, five folds, of the
+official training part; the test part is not read.
 
     python benchmarks/search/best.py --dataset bibtex --part label-wise --device cuda
 """
@@ -26,6 +27,7 @@ from spen.metrics import example_f1
 from spen.plan import Plan, Shape, decode
 from spen.recipe import make_plan
 from spen.scaling import Scaling
+from spen.shared_runs import sharing_runs
 
 PROTOCOL: dict[str, Any] = {
     "decoding": "expected_f1",
@@ -145,7 +147,7 @@ def main() -> None:
     """Run one part of the search, and append what came out to a file."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--dataset", choices=sorted(CHOSEN), default="bibtex")
-    parser.add_argument("--part", choices=["label-wise", "energy"], default="label-wise")
+    parser.add_argument("--part", choices=["label-wise", "members", "energy"], required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("best.jsonl"))
@@ -175,6 +177,25 @@ def main() -> None:
             record(tried, scores(plan, densified(held.scores.Y), soft), began)
         return
     plan = make_plan(PROTOCOL | network | CHOSEN[options.dataset], shape).choose(0)
+    if options.part == "members":
+        with sharing_runs():
+            for networks, linear in (
+                (1, False),
+                (1, True),
+                (2, False),
+                (2, True),
+                (3, False),
+                (3, True),
+                (5, False),
+                (5, True),
+            ):
+                began = time.perf_counter()
+                several = replace(plan, members=networks, linear_member=linear)
+                held = held_out_by(work, several, folds)
+                soft = torch.sigmoid(torch.from_numpy(held.scores.X)).numpy()
+                tried = {"members": networks, "linear_member": linear}
+                record(tried, scores(plan, densified(held.scores.Y), soft), began)
+        return
     scored = held_out_by(work, plan, folds)
     truth = densified(scored.scores.Y)
     soft = torch.sigmoid(torch.from_numpy(scored.scores.X)).numpy()

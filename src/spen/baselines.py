@@ -25,7 +25,7 @@ from spen.plan import Choice, Plan, Prediction, Shape
 from spen.recipe import check_decoding, folds_of, is_auto, make_plan
 from spen.training import Stage
 
-STRENGTHS = (0.1, 0.3, 1.0, 3.0)
+STRENGTHS = (0.03, 0.1, 0.3, 1.0)
 """Values of C that are tried for linear models."""
 
 LOW_RANK_STRENGTHS = (0.02, 0.05, 0.15)
@@ -135,6 +135,7 @@ class MLPClassifier(_Network):
 
     Args:
         members: how many networks are trained, from seeds of their own, and averaged.
+        linear_member: average a logistic regression in, too.
 
     >>> import spen
     >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
@@ -144,6 +145,7 @@ class MLPClassifier(_Network):
     """
 
     members: int = 1
+    linear_member: bool = False
 
     def _plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False) | {"energy": "local"}, shape)

@@ -49,6 +49,8 @@ class SPENClassifier(LabelClassifier):
             which they have not seen (see docs/classifier.md).
         members: how many label-wise networks are trained, from seeds of their own, and averaged;
             above 1 it needs cross_fit, or energy="local".
+        linear_member: average a logistic regression of the inputs in, with as much weight as
+            all networks together; networks and linear models err in different places.
         missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
             "auto" chooses a share above zero on held-out rows.
         stages: "auto", or the ``spen.Stage``s of your own training (with cross_fit, of the
@@ -95,6 +97,7 @@ class SPENClassifier(LabelClassifier):
         refit: bool = True,
         cross_fit: bool = False,
         members: int = 1,
+        linear_member: bool = False,
         missing: str | float = 0.0,
         stages: Any = "auto",
         device: str = "auto",
@@ -117,6 +120,7 @@ class SPENClassifier(LabelClassifier):
         self.refit = refit
         self.cross_fit = cross_fit
         self.members = members
+        self.linear_member = linear_member
         self.missing = missing
         self.stages = stages
         self.device = device

@@ -95,7 +95,7 @@ class Fit:
         return f"{digest(tensors)} {self.seed} {self.device}"
 
     def _run(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
-        if plan.members > 1:
+        if plan.is_averaged:
             return self._run_members(plan, kept, held)
         model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
         start_at_frequencies(model, kept.Y, plan.stages[0].objective)
@@ -103,12 +103,12 @@ class Fit:
 
     def _run_members(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
         """Train label-wise models of several seeds, and average their scores."""
-        one = replace(plan, members=1)
         runs = [
             replace(self, seed=self.seed + k * MEMBER_SEEDS).run(one, kept, None if k else held)
-            for k in range(plan.members)
+            for k, one in enumerate(plan.single_plans())
         ]
-        features = LabelScores(*(label_wise_parts(model) for model, _ in runs))
+        parts = [label_wise_parts(model) for model, _ in runs]
+        features = LabelScores(*parts, weights=plan.member_weights())
         model = SPEN(features, ScoreEnergy(self.domain.size), self.domain).to(self.device)
         return model, runs[0][1]
 
@@ -186,7 +186,7 @@ def _told(plan: Plan, trials: int) -> bool:
 
 def _epochs(plan: Plan, folds: int) -> int:
     """Return how many epochs a fit takes in all, if no stage ends early."""
-    trial = plan.members * plan.trial.epochs
+    trial = sum(one.trial.epochs for one in plan.single_plans())
     whole = sum(stage.epochs for stage in plan.stages)
     choices = len(plan.choices)
     trials = choices * min(plan.trial_folds, folds) * trial if choices > 1 else 0

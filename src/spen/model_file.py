@@ -115,7 +115,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     domain = Simplex(size) if header["exclusive"] else UnitBox(size)
     plan = _plan_from_json(header["plan"])
     weights = under("model/", tensors)
-    averaged = plan.cross_fit or plan.members > 1
+    averaged = plan.cross_fit or plan.is_averaged
     layers = "features.networks.0.weights." if averaged else "features.weights."
     widths = tuple(t.shape[1] for k, t in weights.items() if k.startswith(layers))
     if widths != plan.chosen.hidden:

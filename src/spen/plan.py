@@ -27,6 +27,9 @@ from spen.training import Stage
 
 DECODINGS = ("threshold", "label_thresholds", "expected_f1")
 
+LINEAR_DECAY, LINEAR_ITERATIONS = 2e-3, 300
+"""The ridge of a logistic regression that is averaged in, and the most iterations it makes."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -102,7 +105,9 @@ class Plan:
         linear: whether the feature network is linear: low-rank weights.
         cross_fit: whether ``stages`` train the energy alone, on the scores that label-wise
             models give to rows which they have not seen.
-        members: how many label-wise models, each of its own seed, are averaged.
+        members: how many label-wise networks, each of its own seed, are averaged.
+        linear_member: whether a logistic regression of the inputs is averaged in, with as much
+            weight as all networks together.
     """
 
     choices: tuple[Choice, ...]
@@ -118,6 +123,12 @@ class Plan:
     linear: bool = False
     cross_fit: bool = False
     members: int = 1
+    linear_member: bool = False
+
+    @property
+    def is_averaged(self) -> bool:
+        """Whether label-wise scores are an average."""
+        return self.members > 1 or self.linear_member
 
     @property
     def chosen(self) -> Choice:
@@ -152,16 +163,40 @@ class Plan:
 
     def build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
         """Return a new model of the right sizes."""
-        energy, models = self.energy, []
-        for _ in range(self.members):
-            network = self._network(n_inputs)
+        models = []
+        for plan in self.single_plans() if self.is_averaged else [self]:
+            network = plan._network(n_inputs)
             models.append((network, LocalEnergy(network.n_features, domain.size)))
-        features: Features = models[0][0]
-        if self.cross_fit or self.members > 1:
-            features = LabelScores(*models)
+        features, energy = models[0][0], self.energy
+        if self.cross_fit or self.is_averaged:
+            features = LabelScores(*models, weights=self.member_weights())
             energy = self.energy if self.cross_fit else ScoreEnergy.unsized()
         # Whatever torch's default type is: files and results must not depend on it.
         return SPEN(features, energy.size(features.n_features, domain), domain, seed=seed).float()
+
+    def single_plans(self) -> list[Plan]:
+        """Return the label-wise plan of each model that is averaged."""
+        one = replace(self.label_wise(), members=1, linear_member=False)
+        plans = [one] * self.members
+        if self.linear_member:
+            choice = Choice(())
+            stage = Stage(
+                "linear",
+                self.trial.objective,
+                parts=("local",),
+                epochs=LINEAR_ITERATIONS,
+                optimiser="lbfgs",
+                weight_decay=LINEAR_DECAY,
+                keep="last",
+            )
+            plans.append(replace(one, choices=(choice,), trial=stage, stages=(stage,)))
+        return plans
+
+    def member_weights(self) -> tuple[float, ...]:
+        """Return the weight of each model in the average."""
+        if not self.linear_member:
+            return (1 / self.members,) * self.members
+        return (*((0.5 / self.members,) * self.members), 0.5)
 
     def _network(self, n_inputs: int) -> Features:
         choice = self.chosen

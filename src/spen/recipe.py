@@ -57,6 +57,7 @@ DEFAULTS: dict[str, Any] = {
     "cross_fit": False,
     "missing": 0.0,
     "members": 1,
+    "linear_member": False,
     "stages": "auto",
 }
 """What make_plan takes where a classifier has no such setting."""
@@ -106,10 +107,11 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             "energy='local' has none. Choose another energy, or leave cross_fit out."
         )
     whole(settings["members"], "members")
-    if settings["members"] > 1 and len(energy.terms) > 1 and not cross_fit:
+    averaged = settings["members"] > 1 or settings["linear_member"]
+    if averaged and len(energy.terms) > 1 and not cross_fit:
         raise InputError(
-            f"members={settings['members']} averages label-wise models, but here the energy is "
-            "trained together with its features. Add cross_fit=True, or leave members out."
+            "members and linear_member average label-wise models, but here the energy is trained "
+            "together with its features. Add cross_fit=True, or leave them out."
         )
     if "stages" in own:
         stages = own["stages"]
@@ -129,6 +131,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         **folds_of(settings, shape),
         cross_fit=cross_fit,
         members=settings["members"],
+        linear_member=bool(settings["linear_member"]),
     )
 
 
@@ -155,11 +158,9 @@ def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
     folds, refit = settings["folds"], bool(settings["refit"])
     cross_fit = bool(settings.get("cross_fit"))
     if is_auto(folds):
-        # One held-out share of few rows says little, and of many it leaves rare labels
-        # uncalibrated; in between time counts most. Classes need no fine calibration.
-        few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS
-        many = MANY_ROWS <= shape.rows <= VERY_MANY_ROWS
-        folds = 3 if (few or many) and refit and not shape.exclusive else 1
+        # One held-out share of few rows says little; but classes need no fine calibration.
+        few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and not shape.exclusive
+        folds = 3 if few and refit else 1
         folds = CROSS_FIT_FOLDS if cross_fit else folds
     whole(folds, "folds")
     if folds > 1 and not refit:

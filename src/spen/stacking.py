@@ -9,7 +9,8 @@ model of its own.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,30 +32,35 @@ class LabelScores(Features):
 
     Args:
         models: the feature network and the local energy of each label-wise model.
+        weights: of the models in the average; None means equal ones.
 
     >>> from spen.features import MLP
     >>> LabelScores((MLP(3, 8), LocalEnergy(8, 4))).n_features
     4
     """
 
-    def __init__(self, *models: tuple[Features, LocalEnergy]) -> None:
+    # Its networks make dense what they do not take as it is.
+    accepts_sparse: ClassVar[bool] = True
+
+    def __init__(
+        self, *models: tuple[Features, LocalEnergy], weights: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
         if not models:
             raise InputError("LabelScores takes at least one pair (network, local energy).")
         self.networks = nn.ModuleList(network for network, _ in models)
         self.locals = nn.ModuleList(local for _, local in models)
+        self.weights = tuple(weights or [1 / len(models)] * len(models))
         network, local = models[0]
         self.n_inputs = network.n_inputs
         self.n_features = local.n_labels
-        self.accepts_sparse = network.accepts_sparse  # type: ignore[misc]
 
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
-        scores = [
-            local.scores(Context(network(inputs, generator)))
-            for network, local in zip(self.networks, self.locals, strict=True)
-            if isinstance(local, LocalEnergy)
-        ]
-        return (-torch.stack(scores).mean(0)).clamp(-DUAL_LIMIT, DUAL_LIMIT)
+        total: Any = 0.0
+        for network, local, weight in zip(self.networks, self.locals, self.weights, strict=True):
+            if isinstance(network, Features) and isinstance(local, LocalEnergy):
+                total = total - weight * local.scores(Context(network.of(inputs, generator)))
+        return total.clamp(-DUAL_LIMIT, DUAL_LIMIT)
 
     def reset(self, generator: torch.Generator) -> None:
         for part in (*self.networks, *self.locals):
