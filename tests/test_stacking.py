@@ -10,6 +10,7 @@ from spen.context import Context
 from spen.fitting import fit
 from spen.plan import Shape
 from spen.recipe import make_plan
+from spen.runs import Fit
 from spen.shared_runs import sharing_runs
 from spen.stacking import LabelScores, ScoreEnergy
 
@@ -63,13 +64,13 @@ def test_the_conditional_energy_measures_probabilities():
 def test_the_energy_is_trained_on_rows_that_its_scores_have_not_seen(data, monkeypatch):
     """Each fold's scores come from a model that was trained on the other folds alone."""
     trained_on = []
-    original = spen.fitting.Fit.run
+    original = Fit.run
 
     def spy(self, plan, kept, held=None):
         trained_on.append(set(kept.X[:, 0].tolist()))
         return original(self, plan, kept, held)
 
-    monkeypatch.setattr(spen.fitting.Fit, "run", spy)
+    monkeypatch.setattr(Fit, "run", spy)
     shape = Shape(300, 64, 16, sparse=False, exclusive=False)
     plan = make_plan(settings(cross_fit=True, folds=4), shape)
     fitted = fit(
@@ -112,6 +113,20 @@ def test_scores_of_several_models_are_averaged(data):
     torch.testing.assert_close(averaged, sum(each) / 3)
     with pytest.raises(spen.InputError, match="Add cross_fit=True"):
         spen.SPENClassifier(members=2).fit(*rows)
+
+
+def test_shared_runs_tell_one_network_from_several(data):
+    common = {"hidden": (8,), "dropout": 0.0, "epochs": 2, "folds": 2, "random_state": 0}
+    rows = data.train.X, data.train.Y
+    alone = spen.baselines.MLPClassifier(members=2, **common).fit(*rows)
+    with sharing_runs() as runs:
+        spen.baselines.MLPClassifier(**common).fit(*rows)
+        assert runs.saved == 0
+        shared = spen.baselines.MLPClassifier(members=2, **common).fit(*rows)
+        assert runs.saved > 0
+    np.testing.assert_array_equal(
+        shared.predict_proba(data.test.X), alone.predict_proba(data.test.X)
+    )
 
 
 def test_a_linear_model_weighs_as_much_as_all_networks(data):

@@ -22,10 +22,11 @@ import torch
 
 import spen
 from spen.data.dataset import Split
-from spen.fitting import Fit, cross_fitted, densified, folds_by, held_out_by, judge
+from spen.fitting import cross_fitted, folds_by, held_out_by, judge
 from spen.metrics import example_f1
 from spen.plan import Plan, Shape, decode
 from spen.recipe import make_plan
+from spen.runs import Fit, densified
 from spen.scaling import Scaling
 from spen.shared_runs import sharing_runs
 

@@ -31,10 +31,11 @@ from spen.devices import usable_device
 from spen.diagnosis import Diagnosis, diagnose
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError, choose
-from spen.fitting import Fitted, fit, soft_labels
+from spen.fitting import Fitted, fit
 from spen.inference.base import Solution, Status
 from spen.labelling import align, align_known, label_weights
 from spen.plan import Plan, Shape, decode
+from spen.runs import soft_labels
 from spen.scaling import Scaling
 from spen.structure import LabelStructure
 from spen.targets import Targets, read_targets
