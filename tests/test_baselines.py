@@ -94,6 +94,12 @@ def test_br_is_one_vs_rest_logistic_regression(data):
     np.testing.assert_allclose(soft, other.predict_proba(rows), atol=2e-3)
 
 
+def test_the_strengths_that_are_tried_are_scikit_learns(data):
+    clf = BRClassifier(random_state=0).fit(data.train.X, data.train.Y)
+    tried = [1 / (400 * strength) for strength in (0.03, 0.1, 0.3, 1.0)]
+    assert min(abs(clf.plan_.chosen.weight_decay / each - 1) for each in tried) < 1e-9
+
+
 def test_lr_reaches_the_minimum_of_its_objective(data):
     """At full rank a ridge on both factors is a trace norm; a lower rank cannot do better."""
     X, Y = data.train.X, data.train.Y

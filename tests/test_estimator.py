@@ -486,3 +486,36 @@ def test_structure_names_what_each_measurement_looks_at(data, tmp_path):
     local = spen.SPENClassifier(energy="local", **QUICK).fit(data.train.X, Y)
     with pytest.raises(spen.InputError, match="no measurement matrix"):
         local.structure()
+
+
+def test_own_stages_decide_training_and_prediction():
+    data = spen.exclusive_blocks(n_train=90, n_test=20, seed=0)
+    hinge = spen.Hinge(margin=0.5)
+    solver = spen.Descent(stopping=spen.Stopping(max_steps=7))
+    stages = [
+        spen.Stage("local", spen.CrossEntropy(), parts=("local",), epochs=2, keep="best"),
+        spen.Stage("all", hinge, solver, parts=("local", "global"), epochs=1),
+    ]
+    clf = spen.SPENClassifier(hidden=(), stages=stages, random_state=0)
+    clf.fit(data.train.X, data.train.Y)
+    assert clf.plan_.prediction.objective == hinge
+    assert clf.plan_.prediction.inference == solver
+    # Held-out rows calibrate, so they must not choose the epoch too.
+    assert [stage.keep for stage in clf.plan_.stages] == ["last", "last"]
+    assert [epoch.stage for epoch in clf.history_.epochs] == ["local", "local", "all"]
+    patient = spen.Stage("local", spen.CrossEntropy(), parts=("local",), patience=2)
+    with pytest.raises(spen.InputError, match="cannot have patience"):
+        spen.SPENClassifier(hidden=(), stages=[patient]).fit(data.train.X, data.train.Y)
+    with pytest.raises(spen.InputError, match="what epochs would say"):
+        spen.SPENClassifier(stages=stages, epochs=3).fit(data.train.X, data.train.Y)
+
+
+def test_settings_that_nothing_would_look_at_are_refused():
+    data = spen.exclusive_blocks(n_train=60, n_test=20, seed=0)
+    X, Y = data.train.X, data.train.Y
+    with pytest.raises(spen.InputError, match="takes it as its own setting"):
+        spen.SPENClassifier(missing=0.2, objective=spen.Hinge()).fit(X, Y)
+    with pytest.raises(spen.InputError, match="y holds classes"):
+        spen.baselines.PRLRClassifier().fit(X, Y[:, :4].argmax(1))
+    chosen = spen.SPENClassifier(input_dropout=0.3, hidden=(4,), epochs=1).fit(X, Y).plan_.chosen
+    assert chosen.input_dropout == 0.3

@@ -92,6 +92,20 @@ def test_the_energy_is_trained_on_rows_that_its_scores_have_not_seen(data, monke
     assert [stage.name for stage in fitted.plan.stages] == ["energy"]
 
 
+def test_energies_that_judge_a_fold_have_not_seen_it(data, monkeypatch):
+    trained_on = []
+    original = Fit.run_energy
+
+    def spy(self, plan, kept):
+        trained_on.append(len(kept))
+        return original(self, plan, kept)
+
+    monkeypatch.setattr(Fit, "run_energy", spy)
+    common = {"hidden": (), "epochs": 2, "folds": 3, "random_state": 0}
+    spen.SPENClassifier("label", cross_fit=True, **common).fit(data.train.X, data.train.Y)
+    assert trained_on == [200, 200, 200, 300]
+
+
 def test_scores_of_several_models_are_averaged(data):
     common = {"hidden": (8,), "dropout": 0.0, "epochs": 4, "folds": 2, "random_state": 0}
     rows = data.train.X, data.train.Y
@@ -193,5 +207,7 @@ def test_what_cannot_be_cross_fitted_is_said(data):
         spen.SPENClassifier(cross_fit=True, folds=1).fit(X, Y)
     with pytest.raises(spen.InputError, match="y holds classes"):
         spen.SPENClassifier(cross_fit=True).fit(X, Y[:, :4].argmax(1))
+    with pytest.raises(spen.InputError, match="leaves that out"):
+        spen.SPENClassifier(cross_fit=True, refit=False).fit(X, Y)
     with pytest.raises(spen.InputError, match="refit=False keeps"):
         spen.SPENClassifier(folds=3, refit=False).fit(X, Y)

@@ -35,7 +35,7 @@ RANKS = (0.1, 0.25, 0.5)
 """Ranks that are tried, as shares of the largest one."""
 
 ITERATIONS = 300
-"""The most that L-BFGS makes; it stops by itself before."""
+"""The most that L-BFGS makes; logistic regressions stop before, low-rank models may not."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -209,7 +209,8 @@ class PRLRClassifier(_Network):
     (2014). Here a label that is on is marked with probability 1 − m, independently (Elkan &
     Noto, "Learning Classifiers from Only Positive and Unlabeled Data", KDD 2008), and the
     likelihood of the marks is trained. That is a setting of the loss alone, so it combines
-    with any energy: ``SPENClassifier(missing="auto")``.
+    with any energy: ``SPENClassifier(missing="auto")``. Calibration sees marks alone, so
+    probabilities stay those of marks.
 
     Args:
         missing: m; "auto" chooses it on held-out rows, from shares above zero.
@@ -235,7 +236,7 @@ ALL = (BRClassifier, LRClassifier, MLPClassifier, DMFClassifier, PRLRClassifier)
 def _convex_plan(
     classifier: _Protocol, shape: Shape, objective: Objective, choices: tuple[Choice, ...]
 ) -> Plan:
-    """Return the plan of a model that is linear in x, trained to convergence on all rows."""
+    """Return the plan of a model that is linear in x, trained by L-BFGS on all rows at once."""
     settings = classifier.get_params(deep=False)
     check_decoding(settings)
     low_rank = bool(choices[0].hidden)

@@ -43,7 +43,8 @@ class SPENClassifier(LabelClassifier):
         held_out: the share of rows on which dropout is chosen, probabilities are calibrated
             and decoding is tuned.
         folds: how many such shares are held out, one after the other; each is one more
-            training run, and calibration sees as many more rows.
+            training run, and calibration sees as many more rows. Shares that would be more than
+            all rows are made smaller.
         refit: whether to train again on all rows with what was chosen on held-out ones.
         cross_fit: train the energy apart, on the scores that label-wise models give to rows
             which they have not seen (see docs/classifier.md).
@@ -52,9 +53,11 @@ class SPENClassifier(LabelClassifier):
         linear_member: average a logistic regression of the inputs in, with as much weight as
             all networks together; networks and linear models err in different places.
         missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
-            "auto" chooses a share above zero on held-out rows.
+            "auto" chooses a share above zero on held-out rows. Calibration sees marks alone, so
+            probabilities stay those of marks.
         stages: "auto", or the ``spen.Stage``s of your own training (with cross_fit, of the
-            energy's; epochs and the like are then those of the label-wise models).
+            energy's; epochs and the like are then those of the label-wise models). All their
+            epochs are run, and the last stage's objective predicts.
         device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...
         random_state: decides all random draws; None draws anew each time.
         verbose: 1 shows a progress bar.

@@ -99,8 +99,12 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             apart = replace(every, name="global", parts=("global",), epochs=fewer)
             low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
             stages = (local, apart, replace(every, **low))
-    if cross_fit and shape.exclusive:
-        raise InputError("cross_fit=True is for sets of labels; y holds classes.")
+    for name in ("cross_fit", "linear_member", "missing"):
+        if shape.exclusive and settings[name]:
+            raise InputError(f"{name}={settings[name]!r} is for sets of labels; y holds classes.")
+    if shape.exclusive and settings["members"] != 1:
+        raise InputError("members is for sets of labels; y holds classes.")
+    _check_missing(settings, len(energy.terms) > 1)
     if cross_fit and len(energy.terms) == 1:
         raise InputError(
             "cross_fit=True trains an energy on the scores of a label-wise model, and "
@@ -115,6 +119,9 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         )
     if "stages" in own:
         stages = own["stages"]
+        # What the last stage trains is what predicts.
+        solver = stages[-1].inference if is_auto(settings["inference"]) else inference
+        prediction = Prediction(stages[-1].objective, solver)
         if isinstance(stages[0].objective, CrossEntropy) and not cross_fit:
             local = stages[0]
     return Plan(
@@ -157,6 +164,11 @@ def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
     """Return how rows are held out, by the name of Plan's arguments."""
     folds, refit = settings["folds"], bool(settings["refit"])
     cross_fit = bool(settings.get("cross_fit"))
+    if cross_fit and not refit:
+        raise InputError(
+            "cross_fit=True ends with networks that are trained on all rows, and refit=False "
+            "leaves that out. Leave one of the two out."
+        )
     if is_auto(folds):
         # One held-out share of few rows says little; but classes need no fine calibration.
         few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and not shape.exclusive
@@ -213,6 +225,9 @@ def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tupl
     if "dropout" in own:
         inputs = own.get("input_dropout", 0.2 if own["dropout"] >= 0.5 else 0.0)
         return (Choice(hidden, own["dropout"], inputs),)
+    if "input_dropout" in own and hidden:
+        rates = [(units, own["input_dropout"]) for units, _ in DROPOUTS]
+        return tuple(Choice(hidden, *rate) for rate in rates)
     rates = DROPOUTS
     if not hidden:
         # Features that are linear in x have nothing to drop.
@@ -266,12 +281,31 @@ def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
         raise InputError(f"stages must be 'auto' or a sequence of spen.Stage; received {stages!r}.")
     if not stages:
         raise InputError("stages is empty: give at least one Stage, or 'auto'.")
+    if any(each.patience is not None for each in stages):
+        raise InputError(
+            "A stage of a classifier cannot have patience: held-out rows calibrate and tune, so "
+            "they must not stop training too. Set its epochs, and leave patience out."
+        )
     both = [name for name in ("epochs", "batch_size", "weight_decay") if name in own]
     if both and not cross_fit:
         raise InputError(
             f"stages say what {' and '.join(both)} would say. Leave one of the two out."
         )
-    return tuple(stages)
+    # For the same reason the last epoch is kept, not the one that held-out rows like best.
+    return tuple(replace(each, keep="last") for each in stages)
+
+
+def _check_missing(settings: dict[str, Any], has_energy: bool) -> None:
+    """Refuse a share of missing labels that nothing would look at."""
+    if not settings["missing"]:
+        return
+    if not is_auto(settings["stages"]):
+        raise InputError("stages say themselves what is missing, in their objectives.")
+    if has_energy and settings["objective"] not in ("unrolled", "f1"):
+        raise InputError(
+            f"missing={settings['missing']!r} works with objective 'unrolled' or 'f1'; received "
+            f"{settings['objective']!r}. An objective of your own takes it as its own setting."
+        )
 
 
 def is_auto(value: Any) -> bool:

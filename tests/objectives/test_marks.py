@@ -127,3 +127,17 @@ def test_what_missing_cannot_be_is_said():
                 kind(missing=value)
     with pytest.raises(spen.InputError, match="no model of missing labels"):
         spen.SquaredError(missing=0.1)
+
+
+def test_the_f1_term_is_one_minus_the_f1_of_soft_labels():
+    model = spen.SPEN(spen.Identity(3), spen.LocalEnergy(3, 4), spen.UnitBox(4), seed=0)
+    X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    Y = torch.tensor([[1.0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 1, 1], [0, 1, 0, 0], [1, 0, 0, 0]])
+    context = model.context(X, Y)
+    inference = spen.Descent(spen.MirrorDescent(lr=1.0, momentum=0.0), spen.Stopping(3))
+    plain = spen.UnrolledLikelihood(1.0, "local")
+    mixed = spen.UnrolledLikelihood(1.0, "local", f1=3.0)
+    y = plain.predict(model, inference, context).y
+    f1 = 2 * (y * Y).sum(1) / (y.sum(1) + Y.sum(1))
+    expected = plain.loss(model, inference, context) + 3 * (1 - f1)
+    torch.testing.assert_close(mixed.loss(model, inference, context), expected)

@@ -38,8 +38,8 @@ def table1(
 
     Args:
         dataset: bibtex, delicious or bookmarks.
-        method: Only these rows, separated by commas: br, lr, mlp, dmf, prlr, spen-paper,
-            spen-best.
+        method: Only these rows, separated by commas: br, lr, mlp, mlp-best, dmf, prlr,
+            spen-paper, spen-single, spen-best.
         seeds: How many repetitions.
         device: auto, cpu or cuda.
         out: The folder for records; runs that are there already are not made again.

@@ -168,8 +168,8 @@ def remarks(dataset: str, records: Sequence[Record], data: Dataset) -> list[str]
         "Ours: test F1, mean ± standard deviation over seeds; "
         f"{F1_RULE}. Each fit is decoded both ways.",
         f"Official split: {rows:,} training and {len(data.test):,} test rows, "
-        f"{features:,} features, {data.train.Y.shape[1]} labels. All choices were made on "
-        "held-out training rows.",
+        f"{features:,} features, {data.train.Y.shape[1]} labels. Held-out training rows "
+        "choose, calibrate and tune; docs/reproduce.md says how the settings came about.",
         *_notes(records),
         "Settings: spen/reproduce/settings/table1.toml",
     ]
