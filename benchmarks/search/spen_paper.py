@@ -37,7 +37,7 @@ from spen.data.dataset import Split
 from spen.decoding import apply_threshold, tune_threshold
 from spen.diagnosis import diagnose
 from spen.metrics import example_f1
-from spen.recipe import Prediction
+from spen.plan import Prediction
 from spen.runs import densified, soft_labels, start_at_frequencies
 from spen.scaling import Scaling
 

@@ -21,8 +21,9 @@ from spen.objectives.base import Objective
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.squared import SquaredError
 from spen.objectives.unrolled import UnrolledLikelihood
+from spen.own_settings import check_decoding, is_auto
 from spen.plan import Choice, Plan, Prediction, Shape
-from spen.recipe import check_decoding, folds_of, is_auto, make_plan
+from spen.recipe import folds_of, make_plan
 from spen.training import Stage
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)

@@ -16,7 +16,7 @@ from spen.metrics import search_error_rate
 
 if TYPE_CHECKING:
     from spen.model import SPEN
-    from spen.recipe import Prediction
+    from spen.plan import Prediction
 
 DIAGNOSED_STEPS = 500
 """Steps that a diagnosis allows where a prediction makes a fixed, small number."""

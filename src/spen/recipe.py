@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +17,13 @@ from spen.errors import InputError, choose
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
-from spen.inputs import positive, share, whole
+from spen.inputs import whole
 from spen.objectives.base import Objective
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.plan import DECODINGS, Choice, Plan, Prediction, Shape
+from spen.own_settings import check_for_classes, check_missing, is_auto, own_settings
+from spen.plan import Choice, Plan, Prediction, Shape
 from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
 from spen.training import Stage
 
@@ -71,7 +71,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         shape: of the data.
     """
     settings = DEFAULTS | settings
-    own = _check(settings)
+    own = own_settings(settings)
     common = training_of(own, shape)
     hidden = own.get("hidden", hidden_of(shape))
     cross_fit = bool(settings["cross_fit"])
@@ -99,12 +99,9 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             apart = replace(every, name="global", parts=("global",), epochs=fewer)
             low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
             stages = (local, apart, replace(every, **low))
-    for name in ("cross_fit", "linear_member", "missing"):
-        if shape.exclusive and settings[name]:
-            raise InputError(f"{name}={settings[name]!r} is for sets of labels; y holds classes.")
-    if shape.exclusive and settings["members"] != 1:
-        raise InputError("members is for sets of labels; y holds classes.")
-    _check_missing(settings, len(energy.terms) > 1)
+    if shape.exclusive:
+        check_for_classes(settings)
+    check_missing(settings, len(energy.terms) > 1)
     if cross_fit and len(energy.terms) == 1:
         raise InputError(
             "cross_fit=True trains an energy on the scores of a label-wise model, and "
@@ -239,78 +236,6 @@ def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tupl
         # The strong one is for few rows, and for many features that are mostly absent.
         rates = DROPOUTS[:2]
     return tuple(Choice(hidden, *rate) for rate in rates)
-
-
-def _check(settings: dict[str, Any]) -> dict[str, Any]:
-    """Check the settings that have a value of the user's own, and return those."""
-    own = {name: value for name, value in settings.items() if not is_auto(value)}
-    if "hidden" in own:
-        hidden = own["hidden"]
-        if isinstance(hidden, str) or not hasattr(hidden, "__len__"):
-            raise InputError(f"hidden must be 'auto' or a tuple of widths; received {hidden!r}.")
-        for width in hidden:
-            whole(width, "hidden")
-        own["hidden"] = tuple(int(width) for width in hidden)
-    for name in ("dropout", "input_dropout"):
-        if name in own:
-            share(own[name], name)
-    if "weight_decay" in own:
-        positive(own["weight_decay"], "weight_decay", zero=True)
-    for name in ("epochs", "batch_size"):
-        if name in own:
-            whole(own[name], name)
-    if "missing" in own:
-        share(own["missing"], "missing")
-    if "stages" in own:
-        own["stages"] = _stages(own, bool(settings["cross_fit"]))
-    check_decoding(settings)
-    return own
-
-
-def check_decoding(settings: dict[str, Any]) -> None:
-    """Check the settings of held-out rows and decoding."""
-    choose(settings["decoding"], dict.fromkeys(DECODINGS), "decoding")
-    positive(settings["held_out"], "held_out")
-    share(settings["held_out"], "held_out")
-
-
-def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
-    """Return the user's own stages: all of the training, or with cross_fit the energy's."""
-    stages = own["stages"]
-    if not isinstance(stages, Sequence) or not all(isinstance(each, Stage) for each in stages):
-        raise InputError(f"stages must be 'auto' or a sequence of spen.Stage; received {stages!r}.")
-    if not stages:
-        raise InputError("stages is empty: give at least one Stage, or 'auto'.")
-    if any(each.patience is not None for each in stages):
-        raise InputError(
-            "A stage of a classifier cannot have patience: held-out rows calibrate and tune, so "
-            "they must not stop training too. Set its epochs, and leave patience out."
-        )
-    both = [name for name in ("epochs", "batch_size", "weight_decay") if name in own]
-    if both and not cross_fit:
-        raise InputError(
-            f"stages say what {' and '.join(both)} would say. Leave one of the two out."
-        )
-    # For the same reason the last epoch is kept, not the one that held-out rows like best.
-    return tuple(replace(each, keep="last") for each in stages)
-
-
-def _check_missing(settings: dict[str, Any], has_energy: bool) -> None:
-    """Refuse a share of missing labels that nothing would look at."""
-    if not settings["missing"]:
-        return
-    if not is_auto(settings["stages"]):
-        raise InputError("stages say themselves what is missing, in their objectives.")
-    if has_energy and settings["objective"] not in ("unrolled", "f1"):
-        raise InputError(
-            f"missing={settings['missing']!r} works with objective 'unrolled' or 'f1'; received "
-            f"{settings['objective']!r}. An objective of your own takes it as its own setting."
-        )
-
-
-def is_auto(value: Any) -> bool:
-    """Return whether a setting was left to us."""
-    return isinstance(value, str) and value == "auto"
 
 
 def _objective(value: Any, shape: Shape, missing: float) -> Objective:

@@ -19,8 +19,8 @@ from spen.model import PARTS
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
+from spen.own_settings import is_auto
 from spen.plan import Plan, Shape
-from spen.recipe import is_auto
 from spen.scaling import Scaling
 from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
 from spen.stage import Stage
