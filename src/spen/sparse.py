@@ -103,7 +103,8 @@ class SparseRows:
         device: torch.device | None = None,
     ) -> None:
         plain = np.float64 if dtype == torch.float64 else np.float32
-        self.matrix = sparse.csr_array(matrix, dtype=plain)
+        as_it_is = isinstance(matrix, sparse.csr_array) and matrix.dtype == plain
+        self.matrix = matrix if as_it_is else sparse.csr_array(matrix, dtype=plain)
         if not self.matrix.has_canonical_format:
             # A copy, because summing duplicates would change the caller's matrix.
             self.matrix = self.matrix.copy()
@@ -124,15 +125,29 @@ class SparseRows:
         if self._copy is not None:
             return self._copy[rows]
         part = self.matrix[rows.cpu().numpy()]
-        columns, offsets = (
-            torch.from_numpy(a.astype(np.int64)) for a in (part.indices, part.indptr)
+        return self._batch(part.indices.astype(np.int64), part.data, part.indptr.astype(np.int64))
+
+    def span(self, first: int, last: int, copies: int) -> Inputs:
+        """Return the rows from ``first`` up to ``last``, and then copies of the last of them."""
+        if self._copy is not None:
+            rows = torch.arange(first, last + copies, device=self.device)
+            return self._copy[rows.clamp_max_(last - 1)]
+        # Cut out by hand, because indexing by scipy takes longer than predicting a row does.
+        offsets = self.matrix.indptr[first : last + 1]
+        begin, tail, end = offsets[0], offsets[-2], offsets[-1]
+        more = np.arange(1, copies + 1) * (end - tail)
+        entries = [slice(begin, end), *[slice(tail, end)] * copies]
+        indices, data = self.matrix.indices, self.matrix.data
+        return self._batch(
+            np.concatenate([indices[each] for each in entries], dtype=np.int64),
+            np.concatenate([data[each] for each in entries]),
+            np.concatenate([offsets - begin, more + (end - begin)], dtype=np.int64),
         )
-        return SparseBatch(
-            columns.to(self.device),
-            torch.from_numpy(part.data).to(self.device),
-            offsets.to(self.device),
-            part.shape[1],
-        )
+
+    def _batch(self, columns: np.ndarray, values: np.ndarray, offsets: np.ndarray) -> SparseBatch:
+        on_host = (torch.from_numpy(array) for array in (columns, values, offsets))
+        entries = [tensor.to(self.device) for tensor in on_host]
+        return SparseBatch(entries[0], entries[1], entries[2], self.shape[1])
 
     def parts(self) -> tuple[Tensor, ...]:
         """Return the arrays that make up the matrix."""
@@ -176,17 +191,45 @@ def densify(batch: Inputs) -> Tensor:
 
 def whole_batch(rows: Rows) -> Inputs:
     """Return all rows as one batch."""
-    return rows if isinstance(rows, Tensor) else rows[torch.arange(rows.shape[0])]
+    return rows if isinstance(rows, Tensor) else rows.span(0, rows.shape[0], 0)
+
+
+def filled_batch(rows: Rows, first: int, last: int, tile: int) -> Inputs:
+    """Return a batch of rows from ``first`` up to ``last``, filled up as ``filled_rows`` does."""
+    if isinstance(rows, Tensor):
+        return filled_rows(rows, first, last, tile)
+    return rows.span(first, last, (first - last) % tile)
+
+
+def filled_rows(matrix: Tensor, first: int, last: int, tile: int) -> Tensor:
+    """Return the rows from ``first`` up to ``last``, and copies of the last of them, until there
+    are a multiple of ``tile``.
+
+    >>> filled_rows(torch.tensor([[0.0], [1.0], [2.0]]), 0, 2, tile=4).ravel()
+    tensor([0., 1., 1., 1.])
+    """
+    part, copies = matrix[first:last], (first - last) % tile
+    return torch.cat([part, part[-1:].expand(copies, -1)]) if copies else part
+
+
+def row_spans(rows: int, width: int, at_most: int) -> list[tuple[int, int]]:
+    """Split so many rows into spans of ``at_most``, fewer where rows are very wide.
+
+    >>> row_spans(10, width=3, at_most=4)
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    step = min(at_most, max(8, LARGEST_DENSE_BATCH // max(width, 1)))
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
 def row_batches(rows: int, width: int, at_most: int, device: torch.device) -> list[Tensor]:
-    """Split row numbers into batches of ``at_most`` rows, fewer where rows are very wide.
+    """Return the row numbers of each of the ``row_spans``.
 
     >>> [len(batch) for batch in row_batches(10, 3, 4, torch.device("cpu"))]
     [4, 4, 2]
     """
-    budget = max(8, LARGEST_DENSE_BATCH // max(width, 1))
-    return list(torch.arange(rows, device=device).split(min(at_most, budget)))
+    spans = row_spans(rows, width, at_most)
+    return [torch.arange(first, last, device=device) for first, last in spans]
 
 
 LARGEST_DENSE_BATCH = 2**25

@@ -110,8 +110,7 @@ class UnrolledLikelihood(Objective):
         context: Context,
         generator: torch.Generator | None,
     ) -> Solution:
-        problem = model.smoothed(context, self.entropy, generator)
-        start = model.starting_point(context, self.start)
+        problem, start = model.pose(context, self.start, self.entropy, generator)
         return _unrolled(inference).solve(problem, model.domain, start, context.known)
 
     def _solve_both(
@@ -123,14 +122,15 @@ class UnrolledLikelihood(Objective):
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
         """Return y of the batch, and of the batch with labels given, in one solve if possible."""
-        unrolled, start = _unrolled(inference), model.starting_point(context, self.start)
-        free = model.smoothed(context, self.entropy, generator)
+        unrolled = _unrolled(inference)
+        free, start = model.pose(context, self.start, self.entropy, generator)
         held = model.smoothed(given, self.entropy, generator, train_local=False)
         if (both := free.stack(held)) is None:
             y = unrolled.solve(free, model.domain, start, context.known).y
             return y, unrolled.solve(held, model.domain, start, given.known).y
         known = torch.cat([known_of(context), known_of(given)])
-        solution = unrolled.solve(both, model.domain, torch.cat([start, start]), known)
+        twice = None if start is None else torch.cat([start, start])
+        solution = unrolled.solve(both, model.domain, twice, known)
         first, second = solution.y.chunk(2)
         return first, second
 
