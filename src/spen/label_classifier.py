@@ -188,8 +188,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             chunk = slice(first, first + ROWS_AT_ONCE)
             # Cutting all rows out of a sparse matrix would take as long as predicting one.
             some = inputs if inputs.shape[0] <= ROWS_AT_ONCE else inputs[chunk]
-            held = None if known is None else known[chunk]
-            labels = self._decode(self._probabilities(some, held), self.plan_.decoding)
+            soft = self._probabilities(some, None if known is None else known[chunk])
+            labels = self._decode(soft, self.plan_.decoding)
             parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
         if sparse:
             return scipy_sparse.vstack(parts, format="csr").astype(self._label_type)
@@ -298,9 +298,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     def _inputs(self, X: Any, known: Any) -> tuple[Any, np.ndarray | None]:
         inputs = checked_rows(self, X)
-        if known is not None:
-            known = align_known(known, self.label_names_, inputs.shape[0])
-        return inputs, known
+        rows = inputs.shape[0]
+        return inputs, None if known is None else align_known(known, self.label_names_, rows)
 
     def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
         scaled = self._scaling.transform(inputs)

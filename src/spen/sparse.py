@@ -21,6 +21,7 @@ class SparseBatch:
         values: (entries,) the entries.
         offsets: (n + 1,) where each row begins.
         n_columns: the width of the matrix.
+        copies: how often the last row stands there once more; it is kept, and computed, once.
 
     >>> densify(SparseRows(sparse.csr_array([[0.0, 2.0], [1.0, 0.0]]))[torch.tensor([0])])
     tensor([[0., 2.]])
@@ -30,19 +31,20 @@ class SparseBatch:
     values: Tensor
     offsets: Tensor
     n_columns: int
+    copies: int = 0
 
     @property
     def shape(self) -> torch.Size:
         """(rows, columns)."""
-        return torch.Size((self.offsets.shape[0] - 1, self.n_columns))
+        return torch.Size((self.offsets.shape[0] - 1 + self.copies, self.n_columns))
 
     def to_dense(self) -> Tensor:
         """Return the rows as a dense matrix."""
-        dense = self.values.new_zeros(self.shape)
         counts = self.offsets.diff()
         rows = torch.repeat_interleave(counts, output_size=self.columns.shape[0])
+        dense = self.values.new_zeros(counts.shape[0], self.n_columns)
         dense[rows, self.columns] = self.values
-        return dense
+        return with_copies(dense, self.copies)
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class SparseRows:
         if self._copy is not None:
             return self._copy[rows]
         part = self.matrix[rows.cpu().numpy()]
-        return self._batch(part.indices.astype(np.int64), part.data, part.indptr.astype(np.int64))
+        return self._batch(part.indices, part.data, part.indptr)
 
     def span(self, first: int, last: int, copies: int) -> Inputs:
         """Return the rows from ``first`` up to ``last``, and then copies of the last of them."""
@@ -134,20 +136,20 @@ class SparseRows:
             return self._copy[rows.clamp_max_(last - 1)]
         # Cut out by hand, because indexing by scipy takes longer than predicting a row does.
         offsets = self.matrix.indptr[first : last + 1]
-        begin, tail, end = offsets[0], offsets[-2], offsets[-1]
-        more = np.arange(1, copies + 1) * (end - tail)
-        entries = [slice(begin, end), *[slice(tail, end)] * copies]
-        indices, data = self.matrix.indices, self.matrix.data
-        return self._batch(
-            np.concatenate([indices[each] for each in entries], dtype=np.int64),
-            np.concatenate([data[each] for each in entries]),
-            np.concatenate([offsets - begin, more + (end - begin)], dtype=np.int64),
-        )
+        begin, end = offsets[0], offsets[-1]
+        columns, values = self.matrix.indices[begin:end], self.matrix.data[begin:end].copy()
+        return self._batch(columns, values, offsets - begin, copies)
 
-    def _batch(self, columns: np.ndarray, values: np.ndarray, offsets: np.ndarray) -> SparseBatch:
-        on_host = (torch.from_numpy(array) for array in (columns, values, offsets))
-        entries = [tensor.to(self.device) for tensor in on_host]
-        return SparseBatch(entries[0], entries[1], entries[2], self.shape[1])
+    def _batch(
+        self, columns: np.ndarray, values: np.ndarray, offsets: np.ndarray, copies: int = 0
+    ) -> SparseBatch:
+        return SparseBatch(
+            torch.from_numpy(columns.astype(np.int64)).to(self.device),
+            torch.from_numpy(values).to(self.device),
+            torch.from_numpy(offsets.astype(np.int64)).to(self.device),
+            self.shape[1],
+            copies,
+        )
 
     def parts(self) -> tuple[Tensor, ...]:
         """Return the arrays that make up the matrix."""
@@ -181,7 +183,7 @@ def affine(batch: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
         per_sample_weights=batch.values,
         include_last_offset=True,
     )
-    return picked + bias
+    return with_copies(picked + bias, batch.copies)
 
 
 def densify(batch: Inputs) -> Tensor:
@@ -208,8 +210,12 @@ def filled_rows(matrix: Tensor, first: int, last: int, tile: int) -> Tensor:
     >>> filled_rows(torch.tensor([[0.0], [1.0], [2.0]]), 0, 2, tile=4).ravel()
     tensor([0., 1., 1., 1.])
     """
-    part, copies = matrix[first:last], (first - last) % tile
-    return torch.cat([part, part[-1:].expand(copies, -1)]) if copies else part
+    return with_copies(matrix[first:last], (first - last) % tile)
+
+
+def with_copies(matrix: Tensor, copies: int) -> Tensor:
+    """Return a matrix with so many copies of its last row after it."""
+    return torch.cat([matrix, matrix[-1:].expand(copies, -1)]) if copies else matrix
 
 
 def row_spans(rows: int, width: int, at_most: int) -> list[tuple[int, int]]:

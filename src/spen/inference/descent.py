@@ -222,8 +222,15 @@ class Descent(Inference):
     def unroll(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
     ) -> Solution:
-        """Make exactly ``max_steps`` differentiable steps; return the last iterate."""
-        self._unless_fused("a kernel's answer cannot be differentiated")
+        """Make exactly ``max_steps`` differentiable steps; return the last iterate.
+
+        Where no gradients are recorded, a kernel may make them.
+        """
+        if self.backend != "general":
+            fused = solve_fused(self, problem, domain, start, known, fixed=True)
+            if isinstance(fused, Solution):
+                return fused
+            self._unless_fused(fused)
         problem, tau = self._split_entropy(problem)
         state = self.rule.init(start, domain)
         y = start if known is None else domain.hold(start, known)

@@ -26,7 +26,13 @@ KERNELS = {"cpu": "spen.kernels.cpu", "cuda": "spen.kernels.cuda"}
 
 
 def solve_fused(
-    descent: Descent, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
+    descent: Descent,
+    problem: Problem,
+    domain: Domain,
+    start: Tensor,
+    known: Tensor | None,
+    *,
+    fixed: bool = False,
 ) -> Solution | str:
     """Minimise in one kernel, or say why none can.
 
@@ -36,13 +42,14 @@ def solve_fused(
         domain: where y lives.
         start: (n, L) a point of the domain.
         known: (n, L) labels to hold fixed, nan for those to infer.
+        fixed: make exactly ``max_steps`` steps, and return the last iterate.
     """
     if descent.trace:
         return "a kernel keeps no trace of its iterates"
     if torch.is_grad_enabled():
         return "a kernel's answer cannot be differentiated, and gradients are being recorded"
     stopping = descent.stopping
-    if stopping.scope != "example" or stopping.fraction < 1:
+    if not fixed and (stopping.scope != "example" or stopping.fraction < 1):
         return 'kernels stop each example by itself (scope="example", fraction=1)'
     if not isinstance(domain, UnitBox):
         return f"the kernels are for UnitBox, and the domain is {domain}"
@@ -52,12 +59,17 @@ def solve_fused(
     step = step_of(descent.rule)
     if step is None:
         return f"the kernels do not know the rule {descent.rule}"
+    if fixed and start.is_cuda:
+        return "the kernel for GPUs makes no fixed number of steps"
+    if fixed and not isinstance(descent.rule, MirrorDescent):
+        # The last iterate of the others hangs on how numbers round, and it was trained as it is.
+        return f"the kernels make no fixed number of steps of {descent.rule}"
     kernel = _kernel(start.device.type)
     if isinstance(kernel, str):
         return kernel
     if (reason := kernel.refusal(form, step, start, known)) is not None:
         return reason
-    limits = Limits(stopping.max_steps, stopping.objective_rtol, stopping.iterate_atol)
+    limits = Limits(stopping.max_steps, stopping.objective_rtol, stopping.iterate_atol, fixed)
     return _run(kernel, form, step, limits, start, known)
 
 

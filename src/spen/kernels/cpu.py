@@ -68,10 +68,10 @@ def minimise(
 
 def _outputs(n: int, labels: int) -> tuple[Fused, list[np.ndarray]]:
     """Return empty answers, and the same memory as the kernel takes it, with a row counter."""
-    y, energy = torch.empty(n, labels), torch.empty(n)
-    steps, status = torch.empty(n, dtype=torch.int64), torch.empty(n, dtype=torch.int64)
-    answers = [tensor.view(-1).numpy() for tensor in (y, energy, steps, status)]
-    return Fused(y, energy, steps, status), [np.zeros(1, np.int64), *answers]
+    y, energy = np.empty((n, labels), np.float32), np.empty(n, np.float32)
+    steps, status = np.empty(n, np.int64), np.empty(n, np.int64)
+    fused = Fused(*(torch.from_numpy(array) for array in (y, energy, steps, status)))
+    return fused, [np.zeros(1, np.int64), y.reshape(-1), energy, steps, status]
 
 
 def _settings(step: StepRule, limits: Limits) -> Settings:
@@ -87,6 +87,7 @@ def _settings(step: StepRule, limits: Limits) -> Settings:
         int(limits.max_steps),
         float(limits.objective_rtol),
         float(limits.iterate_atol),
+        bool(limits.fixed),
     )
 
 

@@ -6,7 +6,8 @@ A kernel module has two functions,
     minimise(form, step, limits, start, known) → Fused
 
 and does exactly what the general descent does on the unit box: each row makes steps until it
-meets a tolerance by itself, and its best iterate is returned.
+meets a tolerance by itself, and its best iterate is returned. Where ``limits.fixed`` is set it
+makes so many steps, and its last iterate is returned: what the unrolled descent does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-CONVERGED, MAX_STEPS, DIVERGED = 1, 2, 4
+CONVERGED, MAX_STEPS, DIVERGED, COMPLETED = 1, 2, 4, 5
 """How a row ended: the codes of ``spen.inference.base.Status`` that a kernel can give."""
 
 
@@ -59,6 +60,8 @@ class StepRule:
 class Limits:
     """When a row ends: after ``max_steps``, or when it meets either tolerance (0: off).
 
+    With ``fixed``, after ``max_steps`` in any case, at the iterate that it has come to.
+
     >>> Limits(max_steps=100, objective_rtol=1e-5, iterate_atol=1e-4).max_steps
     100
     """
@@ -66,16 +69,17 @@ class Limits:
     max_steps: int
     objective_rtol: float
     iterate_atol: float
+    fixed: bool = False
 
 
 class Fused(NamedTuple):
     """What a kernel returns, on the device of its inputs.
 
     Attributes:
-        y: (n, L) the best iterate of each row.
+        y: (n, L) the best iterate of each row, or its last one.
         energy: (n,) the objective there, the entropy included.
         steps: (n,) int64, how many steps were made.
-        status: (n,) int64, CONVERGED, MAX_STEPS or DIVERGED.
+        status: (n,) int64, CONVERGED, MAX_STEPS, DIVERGED or COMPLETED.
     """
 
     y: Tensor

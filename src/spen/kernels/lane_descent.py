@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spen.kernels.interface import CONVERGED, DIVERGED, MAX_STEPS
+from spen.kernels.interface import COMPLETED, CONVERGED, DIVERGED, MAX_STEPS
 from spen.kernels.lane_functions import inlined
 from spen.kernels.lane_step import step
 from spen.kernels.lane_work import (
@@ -110,6 +110,9 @@ def make_descend(sources: str) -> Callable[..., None]:
             finite = reaches(spread(_LARGEST), absolute(value))
             # Written so that a best value of nan, from a bad start, is improved on too.
             better = entered | (finite & ~reaches(value, load(work.best, 0)))
+            if settings.fixed:
+                # The last iterate is asked for: what is newer is better.
+                better = _ALL
             store(work.best, 0, choose(better, value, load(work.best, 0)))
             passed = busy & best_is_new & ~better
             for lane in range(WIDTH if passed else 0):
@@ -121,16 +124,20 @@ def make_descend(sources: str) -> Callable[..., None]:
             settled = below(absolute(value - last_value), spread(settings.objective_rtol) * scale)
             met = settled | below(moved, spread(settings.iterate_atol))
             late = reaches(age, spread(float(settings.max_steps)))
-            free = busy & ~entered & (met | ~finite | late)
+            ended = late if settings.fixed else met | ~finite | late
+            free = busy & ~entered & ended
             for lane in range(WIDTH if free else 0):
                 if free >> lane & 1:
                     row = get(work.row, lane)
-                    leave(work, rows, terms, lane, y, best_is_new >> lane & 1, address(y_out))
+                    new = best_is_new >> lane & 1
+                    leave(work, rows, terms, lane, y, new, settings.fixed, address(y_out))
                     energy[row], steps[row] = get(work.best, lane), np.int64(get(work.age, lane))
                     status[row] = CONVERGED if met >> lane & 1 else MAX_STEPS
                     if not finite >> lane & 1:
                         status[row] = DIVERGED
                         wipe(work, rows, lane)
+                    if settings.fixed:
+                        status[row] = COMPLETED
             busy &= ~free
 
     return descend

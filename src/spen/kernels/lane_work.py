@@ -254,11 +254,16 @@ def wipe(work: Any, rows: Any, lane: int) -> None:
 
 
 @inlined
-def leave(work: Any, rows: Any, terms: Any, lane: int, y: Any, is_new: bool, out: Any) -> None:
-    """Write the best iterate of a lane, which is the new one or the one kept, to its row."""
+def leave(
+    work: Any, rows: Any, terms: Any, lane: int, y: Any, is_new: bool, fixed: bool, out: Any
+) -> None:
+    """Write the best iterate of a lane, which is the new one or the one kept, to its row.
+
+    After a fixed number of steps it is the new one, whatever it holds.
+    """
     row = get(work.row, lane)
     out = offset(out, row * rows.n_labels)
-    if not np.isfinite(get(work.best, lane)):
+    if not fixed and not np.isfinite(get(work.best, lane)):
         # Not even the start was finite; it stands, as nothing is better.
         start = offset(rows.start, row * rows.start_stride)
         known = offset(rows.known, row * rows.known_stride)

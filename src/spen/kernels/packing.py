@@ -30,6 +30,7 @@ class Settings(NamedTuple):
     max_steps: int
     objective_rtol: float
     iterate_atol: float
+    fixed: bool
 
 
 class Packed(NamedTuple):
@@ -84,8 +85,6 @@ def pack(form: Form, start: Tensor, known: Tensor | None) -> Packed:
     """
     n, labels = start.shape
     measurements, readout, kinds = _shared(form, labels)
-    nothing = start.new_zeros(1, labels)
-    constant = start.new_zeros(1, 1) if form.constant is None else form.constant[:, None]
     return Packed(
         n,
         labels,
@@ -93,26 +92,24 @@ def pack(form: Form, start: Tensor, known: Tensor | None) -> Packed:
         readout,
         kinds,
         *_bias(form, n),
-        *_rows(constant),
-        *_rows(nothing if form.linear is None else form.linear),
+        *_rows(start.new_zeros(1) if form.constant is None else form.constant),
+        *_rows(start.new_zeros(1, labels) if form.linear is None else form.linear),
         *_rows(form.quadratic),
-        *_rows(None if form.tau is None else form.tau[:, None]),
+        *_rows(form.tau),
         *_rows(known),
         *_rows(start),
     )
 
 
-def _rows(matrix: Tensor | None) -> tuple[np.ndarray, int]:
+def _rows(tensor: Tensor | None) -> tuple[np.ndarray, int]:
     """Return the entries, and how far apart rows are."""
-    if matrix is None:
+    if tensor is None:
         return _EMPTY, 0
-    if matrix.shape[0] == 1 or matrix.stride(0) == 0:
-        return _flat(matrix[:1]), 0
-    return _flat(matrix), matrix.shape[1]
-
-
-def _flat(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().contiguous().view(-1).numpy()
+    # numpy's steps are many times shorter than torch's, which matters for a single row.
+    array = tensor.detach().numpy()
+    if array.shape[0] == 1 or array.strides[0] == 0:
+        return np.ascontiguousarray(array[:1]).reshape(-1), 0
+    return np.ascontiguousarray(array).reshape(-1), 1 if array.ndim == 1 else array.shape[1]
 
 
 _EMPTY = np.zeros(0, np.float32)
