@@ -135,7 +135,17 @@ class Descent(Inference):
         domain: Domain,
         start: Tensor | None = None,
         known: Tensor | None = None,
+        backward: Backward | None = None,
     ) -> Solution:
+        """Minimise each example's energy, as ``Inference.solve``.
+
+        Args:
+            problem: the energies of a batch.
+            domain: where y lives.
+            start: (n, L) where to begin; None is the domain's centre.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
+            backward: how this solution is differentiated, instead of the descent's own way.
+        """
         like = problem.rows_like
         if start is None:
             start = domain.uniform(like[:1]).expand(like.shape[0], -1)
@@ -145,7 +155,7 @@ class Descent(Inference):
         if known is not None:
             domain.check_shape(known, like.shape[0], "known")
             known = domain.complete_known(known.to(like))
-        return self.backward.run(self, problem, domain, start, known)
+        return (backward or self.backward).run(self, problem, domain, start, known)
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
