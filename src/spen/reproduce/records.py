@@ -21,6 +21,8 @@ Record = dict[str, Any]
 class Records:
     """The runs of a folder, in ``records.jsonl``; one that is there is not run again.
 
+    Records that were kept beside it, in ``records-*.jsonl``, are read too.
+
     >>> import tempfile
     >>> records = Records(tempfile.mkdtemp())
     >>> records.add({"experiment": "table3", "method": "linear", "metrics": {"f1": 80.0}})
@@ -35,8 +37,8 @@ class Records:
         # Said before hours of work, not after them.
         if (self.folder.exists() and not self.folder.is_dir()) or self.path.is_dir():
             raise InputError(f"{self.folder} cannot hold records. Name another folder with out.")
-        if self.path.exists():
-            for record in _complete_lines(self.path):
+        for path in sorted(self.folder.glob("records*.jsonl")):
+            for record in _complete_lines(path):
                 self._records[_key(record)] = record
 
     def find(self, run: Record) -> Record | None:
@@ -46,7 +48,7 @@ class Records:
     def add(self, record: Record) -> None:
         """Append a record, and wait until it is on the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(record, sort_keys=True) + "\n"
+        line = json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n"
         with self.path.open("ab+") as file:
             # A run killed in mid-write leaves half a line; the next one starts on its own.
             if file.tell() and not _ends_with_newline(file):
