@@ -60,7 +60,7 @@ _PUBLIC = {
     "SquaredError": "spen.objectives.squared",
     "Stage": "spen.training",
     "Status": "spen.inference.base",
-    "Stopping": "spen.inference.descent",
+    "Stopping": "spen.inference.stopping",
     "UnitBox": "spen.domains",
     "UnknownNameError": "spen.errors",
     "Unrolled": "spen.inference.backward",
@@ -126,11 +126,11 @@ if TYPE_CHECKING:
     from spen.inference.base import Status as Status
     from spen.inference.bundle import MirrorBundle as MirrorBundle
     from spen.inference.descent import Descent as Descent
-    from spen.inference.descent import Stopping as Stopping
     from spen.inference.rule import Rule as Rule
     from spen.inference.rules import MeanField as MeanField
     from spen.inference.rules import MirrorDescent as MirrorDescent
     from spen.inference.rules import ProjectedGradient as ProjectedGradient
+    from spen.inference.stopping import Stopping as Stopping
     from spen.metrics import example_f1 as example_f1
     from spen.metrics import hamming_error as hamming_error
     from spen.metrics import search_error_rate as search_error_rate

@@ -229,7 +229,7 @@ class SPEN(nn.Module):
 
         Args:
             inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
-            inference: the solver; the paper's mirror descent by default.
+            inference: the solver; Descent() by default.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             start: where inference begins.
             entropy: τ; above zero the prediction is softer.

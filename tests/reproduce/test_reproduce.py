@@ -116,6 +116,15 @@ def test_a_record_cut_off_in_mid_line_is_run_again_and_the_others_stay(tmp_path)
     assert seen, "other settings are another run"
 
 
+def test_records_kept_in_other_files_of_the_folder_are_found(tmp_path):
+    kept = {"experiment": "table3", "method": "linear", "seed": 0, "metrics": {"f1": 80.0}}
+    (tmp_path / "records-old.jsonl").write_text(json.dumps(kept) + "\n")
+    records = Records(tmp_path)
+    assert records.find({"experiment": "table3", "method": "linear", "seed": 0}) == kept
+    records.add(kept | {"seed": 1})
+    assert len(records.path.read_text().splitlines()) == 1, "new ones go to records.jsonl alone"
+
+
 def test_block_scores():
     blocks = block_membership()
     rng = np.random.default_rng(0)

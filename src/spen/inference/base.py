@@ -63,7 +63,7 @@ class Solution:
         energy: (n,) the objective that was minimised, at y.
         steps: (n,) how many steps were made.
         status: (n,) codes of :class:`Status`.
-        backend: which code ran: "general", "fused-cpu" or "fused-cuda".
+        backend: which code ran: "general", "compiled", "fused-cpu" or "fused-cuda".
         trace: the iterates, where they were asked for.
     """
 

@@ -14,13 +14,14 @@ from spen.errors import InputError, choose
 from spen.inference.backward import Backward, Detached
 from spen.inference.base import Inference, Solution, Status, Trace
 from spen.inference.bundle import MirrorBundle
+from spen.inference.compiled import compiled
 from spen.inference.fused import solve_fused
 from spen.inference.rule import Iterate, Rule, State
-from spen.inputs import positive, whole
+from spen.inference.stopping import Stopping
 
 EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
 
-BACKENDS = ("auto", "fused", "general")
+BACKENDS = ("auto", "fused", "general", "compiled")
 
 CHECK_EVERY_ON_GPU = 10
 """Asking a GPU whether anything is left to do makes the host wait, so it is asked rarely."""
@@ -31,43 +32,6 @@ COMPACT_BELOW = 0.5
 ROW_TILE = 8
 """Matrix products round differently for the last rows of a batch that is not a multiple of
 this, and the kinks of an energy can make much of that. So batches are filled up to it."""
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """When a descent ends. Either tolerance ends an example; zero turns one off.
-
-    Args:
-        max_steps: the most steps.
-        objective_rtol: the relative change of the objective below which an example ends.
-        iterate_atol: the largest change of any label below which an example ends.
-        scope: "example": an example that has converged is frozen, so its answer does
-            not depend on its neighbours. "batch": all go on until the batch ends.
-        fraction: the share of the batch that must converge before the batch ends; below 1
-            it is the paper's way to cut off slow examples.
-    """
-
-    max_steps: int = 100
-    objective_rtol: float = 1e-5
-    iterate_atol: float = 1e-4
-    scope: Literal["example", "batch"] = "example"
-    fraction: float = 1.0
-
-    def __post_init__(self) -> None:
-        whole(self.max_steps, "max_steps")
-        positive(self.objective_rtol, "objective_rtol", zero=True)
-        positive(self.iterate_atol, "iterate_atol", zero=True)
-        choose(self.scope, {"example": 0, "batch": 0}, "scope")
-        positive(self.fraction, "fraction")
-        if self.fraction > 1:
-            raise InputError(f"fraction must be above 0 and at most 1; received {self.fraction!r}.")
-
-    def met(self, y: Tensor, last_y: Tensor, value: Tensor, last_value: Tensor) -> Tensor:
-        """Return which examples meet a tolerance, (n,)."""
-        change = (value - last_value).abs()
-        scale = torch.maximum(value.abs(), last_value.abs())
-        settled = change < self.objective_rtol * scale
-        return settled | ((y - last_y).abs().amax(1) < self.iterate_atol)
 
 
 @dataclass(frozen=True)
@@ -104,7 +68,9 @@ class Descent(Inference):
         backward: how the solution is differentiated.
         trace: keep every iterate in ``Solution.trace``.
         backend: "auto" runs the whole descent in one kernel where one can, and step by step
-            otherwise; "fused" insists on a kernel, "general" on single steps.
+            otherwise; "fused" insists on a kernel, "general" on single steps. "compiled" makes
+            single steps too, put together by torch.compile: faster for energies that no kernel
+            knows, after half a minute of compiling.
 
     >>> import torch
     >>> from spen import Form, UnitBox
@@ -117,7 +83,7 @@ class Descent(Inference):
     stopping: Stopping = field(default_factory=Stopping)
     backward: Backward = field(default_factory=Detached)
     trace: bool = False
-    backend: Literal["auto", "fused", "general"] = "auto"
+    backend: Literal["auto", "fused", "general", "compiled"] = "auto"
 
     def __post_init__(self) -> None:
         choose(self.backend, dict.fromkeys(BACKENDS), "backend")
@@ -161,7 +127,7 @@ class Descent(Inference):
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
     ) -> Solution:
         """Descend until every example has ended; return the best iterate of each."""
-        if self.backend != "general":
+        if self.backend in ("auto", "fused"):
             fused = solve_fused(self, problem, domain, start, known)
             if isinstance(fused, Solution):
                 return fused
@@ -186,10 +152,12 @@ class Descent(Inference):
         check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
         freezes = stopping.scope == "example"
         step, dropped_converged = 0, 0
+        by_compiler = self.backend == "compiled"
+        advance = compiled(Descent._advance) if by_compiler else Descent._advance
 
         for step in range(1, stopping.max_steps + 1):
             last_y, last_value = work.y, work.value
-            work = self._advance(work, problem, domain)
+            work = advance(self, work, problem, domain)
             running = work.status == Status.RUNNING
             moving = running if freezes else work.status != Status.DIVERGED
             # A gradient that is not finite makes the next value so.
@@ -227,7 +195,7 @@ class Descent(Inference):
         cut_off = Status.BATCH_STOPPED if step < stopping.max_steps else Status.MAX_STEPS
         running = work.status == Status.RUNNING
         work = replace(work, status=work.status.masked_fill(running, cut_off))
-        return _gather([*finished, work], trace)
+        return _gather([*finished, work], trace, "compiled" if by_compiler else "general")
 
     def unroll(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
@@ -236,7 +204,7 @@ class Descent(Inference):
 
         Where no gradients are recorded, a kernel may make them.
         """
-        if self.backend != "general":
+        if self.backend in ("auto", "fused"):
             fused = solve_fused(self, problem, domain, start, known, fixed=True)
             if isinstance(fused, Solution):
                 return fused
@@ -328,7 +296,9 @@ def _with_ballast(running: Tensor, left: int) -> tuple[Tensor, Tensor]:
     return order[:size].sort().values, order[size:]
 
 
-def _gather(parts: list[_Work], trace: list[tuple[Tensor, Tensor]] | None) -> Solution:
+def _gather(
+    parts: list[_Work], trace: list[tuple[Tensor, Tensor]] | None, backend: str
+) -> Solution:
     """Put the rows back into the order in which they came."""
     order = torch.cat([part.rows for part in parts]).argsort()
     return Solution(
@@ -337,6 +307,7 @@ def _gather(parts: list[_Work], trace: list[tuple[Tensor, Tensor]] | None) -> So
         steps=torch.cat([part.steps for part in parts])[order],
         status=torch.cat([part.status for part in parts])[order],
         trace=_stack(trace),
+        backend=backend,
     )
 
 
