@@ -47,6 +47,7 @@ _PUBLIC = {
     "MissingPackageError": "spen.errors",
     "Objective": "spen.objectives.base",
     "PairwiseEnergy": "spen.energies.pairwise",
+    "Polished": "spen.inference.polished",
     "Problem": "spen.energies.base",
     "ProjectedGradient": "spen.inference.rules",
     "Rule": "spen.inference.rule",
@@ -126,6 +127,7 @@ if TYPE_CHECKING:
     from spen.inference.base import Status as Status
     from spen.inference.bundle import MirrorBundle as MirrorBundle
     from spen.inference.descent import Descent as Descent
+    from spen.inference.polished import Polished as Polished
     from spen.inference.rule import Rule as Rule
     from spen.inference.rules import MeanField as MeanField
     from spen.inference.rules import MirrorDescent as MirrorDescent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -116,3 +117,14 @@ def _clipped(values: np.ndarray, least: float, most: float) -> np.ndarray:
     """Return the values, cut off in place."""
     np.maximum(values, least, out=values)
     return np.minimum(values, most, out=values)
+
+
+def log_odds(probability: Any) -> Any:
+    """Return log p / (1 − p), as far as float64 goes, and finite at both ends.
+
+    >>> log_odds(0.5)
+    np.float64(0.0)
+    """
+    tiny = np.finfo(np.float64).tiny
+    clipped = np.clip(np.asarray(probability, dtype=np.float64), tiny, 1 - 2**-53)
+    return np.log(clipped) - np.log1p(-clipped)

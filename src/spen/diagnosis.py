@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 from spen.context import Context
 from spen.inference.backward import Detached
-from spen.inference.base import Solution
+from spen.inference.base import Inference, Solution, Status
 from spen.inference.descent import Descent
+from spen.inference.polished import Polished
 from spen.metrics import search_error_rate
 
 if TYPE_CHECKING:
@@ -63,17 +66,31 @@ class Diagnosis:
         )
 
 
-def diagnose(model: SPEN, inputs: Any, truth: np.ndarray, prediction: Prediction) -> Diagnosis:
+def patient_inference(prediction: Prediction, *, polish: bool = False) -> Inference:
+    """Return the inference of predictions with as many steps as it needs to converge.
+
+    Args:
+        prediction: how predictions are made.
+        polish: round what it finds, and flip labels while that lowers the energy.
+    """
+    inference = prediction.inference
+    if isinstance(inference, Descent):
+        most = max(inference.stopping.max_steps, DIAGNOSED_STEPS)
+        patient = replace(inference.stopping, max_steps=most)
+        inference = replace(inference, stopping=patient, backward=Detached())
+    return Polished(inference) if polish else inference
+
+
+def diagnose(
+    model: SPEN, inputs: Any, truth: np.ndarray, prediction: Prediction, *, polish: bool = False
+) -> Diagnosis:
     """Minimise the energy of each row until it converges, and compare with the truth.
 
     The objective is the one that predictions minimise, its entropy included. Predictions
     that make a fixed number of steps are given as many as they need here.
     """
-    objective, inference = prediction.objective, prediction.inference
-    if isinstance(inference, Descent):
-        most = max(inference.stopping.max_steps, DIAGNOSED_STEPS)
-        patient = replace(inference.stopping, max_steps=most)
-        inference = replace(inference, stopping=patient, backward=Detached())
+    objective = prediction.objective
+    inference = patient_inference(prediction, polish=polish)
     target = torch.from_numpy(truth).to(model.reference)
     energies, rows = [], 0
 
@@ -92,3 +109,31 @@ def diagnose(model: SPEN, inputs: Any, truth: np.ndarray, prediction: Prediction
         search_errors=search_error_rate(torch.cat(energies), solution.energy),
         endings=solution.describe(),
     )
+
+
+def lowest_labels(
+    model: SPEN, inputs: Any, prediction: Prediction, known: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the labelling of each row with the lowest energy that can be found, (n, L)."""
+    inference, objective = patient_inference(prediction, polish=True), prediction.objective
+    solution = model.solve_with(
+        lambda context: model.solve_context(context, inference, objective.start, objective.entropy),
+        inputs,
+        known=known,
+    )
+    warn_unless_converged(solution)
+    return solution.y.cpu().numpy().astype(int)
+
+
+def warn_unless_converged(solution: Solution) -> None:
+    """Warn of rows on which inference ended before it had converged."""
+    codes = solution.status.cpu().numpy()
+    stopped = (codes == int(Status.MAX_STEPS)) | (codes == int(Status.DIVERGED))
+    if stopped.any():
+        warnings.warn(
+            f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "
+            f"{solution.describe()} Their best iterates are returned; more steps or a smaller "
+            "rate (inference=...) may help.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )

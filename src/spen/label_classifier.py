@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from scipy import sparse as scipy_sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import (
     _check_sample_weight,
     _get_feature_names,
@@ -24,15 +22,15 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from spen.calibration import log_odds
 from spen.data.dataset import Split
 from spen.data.summary import RowDigests
 from spen.descriptors import SettingAndMethod
 from spen.devices import usable_device
-from spen.diagnosis import Diagnosis, diagnose
+from spen.diagnosis import Diagnosis, diagnose, lowest_labels, warn_unless_converged
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError, choose
 from spen.fitting import Fitted, fit
-from spen.inference.base import Solution, Status
 from spen.labelling import align, align_known, label_weights
 from spen.plan import Plan, Shape, decode
 from spen.row_checks import CHECKS, checked_rows
@@ -171,7 +169,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     # Predictions ------------------------------------------------------------------------
 
-    def predict(self, X: Any, known: Any = None, *, sparse: bool = False) -> Any:
+    def predict(
+        self, X: Any, known: Any = None, *, sparse: bool = False, polish: bool = False
+    ) -> Any:
         """Return labels of 0 and 1, (n, L), or classes, (n,).
 
         Args:
@@ -179,17 +179,26 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer. A DataFrame
                 may have some of the labels as its columns.
             sparse: return a CSR matrix, without ever holding a dense one.
+            polish: return the labelling of the lowest energy that can be found, in place of
+                decoded probabilities: inference until it converges, rounded, and then labels
+                flipped one by one while that lowers the energy. For those who ask what the
+                energy prefers; decoding is tuned for F1, and this is not.
         """
         inputs, known = self._inputs(X, known)
-        if self._exclusive and sparse:
-            raise InputError("sparse=True is for sets of labels; this model predicts classes.")
+        for name, asked in (("sparse", sparse), ("polish", polish)):
+            if self._exclusive and asked:
+                raise InputError(f"{name}=True is for sets of labels; this model predicts classes.")
         parts = []
         for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
             chunk = slice(first, first + ROWS_AT_ONCE)
             # Cutting all rows out of a sparse matrix would take as long as predicting one.
             some = inputs if inputs.shape[0] <= ROWS_AT_ONCE else inputs[chunk]
-            soft = self._probabilities(some, None if known is None else known[chunk])
-            labels = self._decode(soft, self.plan_.decoding)
+            held = None if known is None else known[chunk]
+            if polish:
+                scaled = self._scaling.transform(some)
+                labels = lowest_labels(self.model_, scaled, self.plan_.prediction, held)
+            else:
+                labels = self._decode(self._probabilities(some, held), self.plan_.decoding)
             parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
         if sparse:
             return scipy_sparse.vstack(parts, format="csr").astype(self._label_type)
@@ -230,8 +239,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         if self._exclusive:
             scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-        scores = _log_odds(probabilities)
-        return scores if self.plan_.decoding == "expected_f1" else scores - _log_odds(self.tuned_)
+        scores = log_odds(probabilities)
+        return scores if self.plan_.decoding == "expected_f1" else scores - log_odds(self.tuned_)
 
     def predict_labels(self, X: Any, known: Any = None) -> list[list[Any]]:
         """Return the names of the labels of each row; for classes, lists of one."""
@@ -255,15 +264,21 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         labelling = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
         return self.model_.energy_of(self._scaling.transform(inputs), labelling).cpu().numpy()
 
-    def diagnose(self, X: Any, Y: Any) -> Diagnosis:
+    def diagnose(self, X: Any, Y: Any, *, polish: bool = False) -> Diagnosis:
         """Say how inference goes on rows whose labels are known.
 
         Returns the share of rows that converge, the steps that they take, and how often
         inference misses the true labelling although its energy is lower.
+
+        Args:
+            X: (n, d) numbers.
+            Y: labels in any form that ``fit`` takes.
+            polish: diagnose what ``predict(polish=True)`` does.
         """
         inputs, _ = self._inputs(X, None)
         truth = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
-        return diagnose(self.model_, self._scaling.transform(inputs), truth, self.plan_.prediction)
+        scaled = self._scaling.transform(inputs)
+        return diagnose(self.model_, scaled, truth, self.plan_.prediction, polish=polish)
 
     def seen_in_training(self, X: Any) -> np.ndarray:
         """Return which rows have the same features as some training row, (n,).
@@ -304,7 +319,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
         scaled = self._scaling.transform(inputs)
         solution = soft_labels(self.model_, self.plan_.prediction, scaled, known)
-        _warn_unless_converged(solution)
+        warn_unless_converged(solution)
         soft = self._calibration.apply(solution.y.cpu().numpy())
         return soft if known is None else self._hold(soft, known)
 
@@ -319,25 +334,6 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_label = True
         tags.input_tags.sparse = True
         return tags
-
-
-def _warn_unless_converged(solution: Solution) -> None:
-    codes = solution.status.cpu().numpy()
-    stopped = (codes == int(Status.MAX_STEPS)) | (codes == int(Status.DIVERGED))
-    if stopped.any():
-        warnings.warn(
-            f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "
-            f"{solution.describe()} Their best iterates are returned; more steps or a smaller "
-            "rate (inference=...) may help.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
-
-
-def _log_odds(probability: Any) -> Any:
-    tiny = np.finfo(np.float64).tiny
-    clipped = np.clip(np.asarray(probability, dtype=np.float64), tiny, 1 - 2**-53)
-    return np.log(clipped) - np.log1p(-clipped)
 
 
 def _seed(random_state: Any) -> int:
