@@ -66,7 +66,8 @@ def subject(data):
 
 @pytest.fixture
 def without_numba(monkeypatch):
-    monkeypatch.setattr("spen.kernels.cpu._numba_is_there", lambda: False)
+    words = "numba is not installed; pip install 'spen[fast]' brings it"
+    monkeypatch.setattr("spen.kernels.cpu._trouble_with_numba", lambda: words)
 
 
 # Times and ratios ---------------------------------------------------------------------

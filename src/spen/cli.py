@@ -16,7 +16,7 @@ from spen.commands.demo import demo
 from spen.commands.evaluate import evaluate
 from spen.commands.fit import fit
 from spen.commands.predict import predict
-from spen.commands.reproduce import claims, structure, table1, table3
+from spen.commands.reproduce import claims, convergence, structure, table1, table3
 from spen.errors import SpenError
 
 app = App(
@@ -32,6 +32,7 @@ reproduce.command(table1)
 reproduce.command(table3)
 reproduce.command(structure)
 reproduce.command(claims)
+reproduce.command(convergence)
 app.command(reproduce)
 data = App(name="data", help="Data sets: which there are, what is in them, and getting them.")
 data.command(data_commands.list_sets, name="list")

@@ -11,7 +11,7 @@ from spen.bench.generated import words_and_tags
 from spen.bench.notes import note
 from spen.bench.subject import Subject
 from spen.data.catalog import find
-from spen.data.dataset import Dataset, hold_out
+from spen.data.dataset import Dataset, Split, hold_out
 from spen.errors import SpenError
 from spen.label_classifier import LabelClassifier
 from spen.model_file import load
@@ -50,23 +50,45 @@ def subject_on(data: Dataset, out: Path, device: torch.device, shorter: int = 1)
         device: where to train and to measure.
         shorter: by how much to divide the epochs of each stage.
     """
+    fitted, kept = paper_model(data, out / "paper.spen", device, shorter=shorter)
+    size = f"{data.train.X.shape[1]:,} features, {len(data.label_names)} labels"
+    words = f"the paper's SPEN on {data.name} ({size}), trained on {len(kept):,} rows"
+    return Subject.of(fitted, data, words if shorter == 1 else f"{words} for a short while")
+
+
+def paper_model(
+    data: Dataset,
+    path: Path,
+    device: torch.device,
+    *,
+    settings: str = "bibtex",
+    seed: int = 0,
+    shorter: int = 1,
+) -> tuple[LabelClassifier, Split]:
+    """Return the paper's model, trained on four fifths of the training rows, and those rows.
+
+    Args:
+        data: with sparse rows.
+        path: where the model is kept, once it is trained.
+        device: where to train.
+        settings: the data set whose settings of Table 1 are taken.
+        seed: of the training.
+        shorter: by how much to divide the epochs of each stage.
+    """
     kept, _ = hold_out(data.train, HELD_OUT, seed=0)
-    path = out / "paper.spen"
     fitted = _kept_model(path, kept.X, device)
     if fitted is None:
-        table = settings_of("bibtex")["spen-paper"]
-        where = "table1.toml, [bibtex.spen-paper]"
+        table = settings_of(settings)["spen-paper"]
+        where = f"table1.toml, [{settings}.spen-paper]"
         stages = [s | {"epochs": max(1, s["epochs"] // shorter)} for s in table["stages"]]
         changes: dict[str, Any] = {"folds": 1, "stages": stages}
-        fitted = classifier(table, seed=0, device=str(device), where=where, **changes)
+        fitted = classifier(table, seed=seed, device=str(device), where=where, **changes)
         note(f"Training the paper's model on {data.name} once; it is kept in {path}.")
         fitted.set_params(verbose=1)
         names = {"label_names": data.label_names, "feature_names": data.feature_names}
         fitted.fit(kept.X, kept.Y, **names)
         fitted.save(path)
-    size = f"{data.train.X.shape[1]:,} features, {len(data.label_names)} labels"
-    words = f"the paper's SPEN on {data.name} ({size}), trained on {len(kept):,} rows"
-    return Subject.of(fitted, data, words if shorter == 1 else f"{words} for a short while")
+    return fitted, kept
 
 
 def _kept_model(path: Path, rows: Any, device: torch.device) -> LabelClassifier | None:

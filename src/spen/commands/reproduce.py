@@ -81,3 +81,23 @@ def structure(*, seeds: int = 3, out: Path = Path("runs/structure")) -> None:
     from spen.reproduce import structure as module
 
     module.structure(seeds, out)
+
+
+def convergence(
+    *,
+    dataset: str = "bibtex",
+    seeds: int = 3,
+    device: str = "auto",
+    out: Path = Path("runs/convergence"),
+) -> None:
+    """How inference converges: steps, speed against F1, and search errors.
+
+    Args:
+        dataset: bibtex or delicious.
+        seeds: How many models.
+        device: Where they are trained: auto, cpu or cuda.
+        out: The folder for models, records and pictures; what is there is not made again.
+    """
+    from spen.reproduce import convergence as module
+
+    module.convergence(dataset=dataset, seeds=seeds, device=device, out=out)

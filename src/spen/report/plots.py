@@ -54,7 +54,7 @@ def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> l
     axes[0].set_ylabel("measurement")
     if image is not None:
         figure.colorbar(image, ax=list(axes), label="weight / largest of its row", shrink=0.9)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def draw_curves(
@@ -90,7 +90,7 @@ def draw_curves(
     axes[0].legend(fontsize=8)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def draw_differences(
@@ -127,10 +127,10 @@ def draw_differences(
         axis.grid(alpha=0.3, axis="x")
     axes[0].legend(fontsize=8)
     axes[-1].set_xlabel(xlabel)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> list[Path]:
+def save_figure(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and SVG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = [path.with_suffix(".png"), path.with_suffix(".svg")]
