@@ -65,8 +65,23 @@ class Domain(ABC):
         """Return the gradient of −H at y."""
 
     @abstractmethod
+    def spread(self, y: Tensor, direction: Tensor) -> Tensor:
+        """Return (∂y/∂θ)v, (n, size): how y moves when its dual moves along v.
+
+        Labels that are held do not move: y is 0 or 1 there.
+        """
+
     def covariance(self, y: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Return u·(∂y/∂θ)v for each row: the covariance of u and v when labels are drawn by y."""
+        return (self.spread(y, u) * v).sum(1)
+
+    @abstractmethod
+    def frank_wolfe_gap(self, y: Tensor, gradient: Tensor, known: Tensor | None = None) -> Tensor:
+        """Return max over v of g·(y − v) for each row, (n,).
+
+        A convex energy with gradient g at y is at most this far above its minimum over all v
+        that agree with the known labels.
+        """
 
     @abstractmethod
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
@@ -154,8 +169,12 @@ class UnitBox(Domain):
     def negative_entropy_gradient(self, y: Tensor) -> Tensor:
         return self.to_dual(y)
 
-    def covariance(self, y: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        return (y * (1 - y) * u * v).sum(1)
+    def spread(self, y: Tensor, direction: Tensor) -> Tensor:
+        return y * (1 - y) * direction
+
+    def frank_wolfe_gap(self, y: Tensor, gradient: Tensor, known: Tensor | None = None) -> Tensor:
+        gap = gradient.clamp_min(0) * y + (-gradient).clamp_min(0) * (1 - y)
+        return gap.sum(1) if known is None else masked(gap, torch.isnan(known)).sum(1)
 
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         return F.softplus(dual) - target * dual
@@ -235,10 +254,15 @@ class Simplex(Domain):
     def negative_entropy_gradient(self, y: Tensor) -> Tensor:
         return self.to_dual(y) + 1
 
-    def covariance(self, y: Tensor, u: Tensor, v: Tensor) -> Tensor:
-        weight, first, second = self._split(y), self._split(u), self._split(v)
-        centred = first - (weight * first).sum(2, keepdim=True)
-        return (weight * centred * second).sum((1, 2))
+    def spread(self, y: Tensor, direction: Tensor) -> Tensor:
+        weight, along = self._split(y), self._split(direction)
+        centred = along - (weight * along).sum(2, keepdim=True)
+        return (weight * centred).reshape(y.shape)
+
+    def frank_wolfe_gap(self, y: Tensor, gradient: Tensor, known: Tensor | None = None) -> Tensor:
+        slope = gradient if known is None else gradient.masked_fill(known == 0, torch.inf)
+        lowest = self._split(slope).amin(2).sum(1)
+        return (gradient * y).sum(1) - lowest
 
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         return -target * torch.log_softmax(self._split(dual), 2).reshape(dual.shape)

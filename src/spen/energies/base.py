@@ -72,6 +72,21 @@ class Problem(ABC):
         """Return this problem less its declared entropy term."""
         return self
 
+    @property
+    def is_smooth(self) -> bool:
+        """Whether the gradient is known to have no jumps; energies of one's own vouch for it."""
+        return True
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the energy is known to be convex in y, so that a gap bounds its minimum."""
+        return False
+
+    @property
+    def step_rates(self) -> Tensor | None:
+        """Learned factors of a rule's step size, (steps,), or None; see ``StepRates``."""
+        return None
+
     def merge(self, other: Problem) -> Problem | None:
         """Return the sum as one problem of the same kind, or None where that cannot be."""
         return None
@@ -111,6 +126,21 @@ class SumProblem(Problem):
 
     def without_entropy(self) -> Problem:
         return add_problems([term.without_entropy() for term in self.terms])
+
+    @property
+    def is_smooth(self) -> bool:
+        return all(term.is_smooth for term in self.terms)
+
+    @property
+    def is_convex(self) -> bool:
+        return all(term.is_convex for term in self.terms)
+
+    @property
+    def step_rates(self) -> Tensor | None:
+        found = [term.step_rates for term in self.terms if term.step_rates is not None]
+        if len(found) > 1:
+            raise InputError("An energy has two StepRates terms; leave one of them out.")
+        return found[0] if found else None
 
 
 def total(tensors: Sequence[Tensor | None]) -> Tensor | None:

@@ -42,6 +42,11 @@ class Block:
         """Return the block of some rows."""
         return self if self.bias.ndim == 1 else replace(self, bias=self.bias[rows])
 
+    @property
+    def is_convex(self) -> bool:
+        """Whether the term is convex in y: a convex g, and no readout below zero."""
+        return self.nonlinearity.is_convex and not bool((self.readout < 0).any())
+
 
 @dataclass(frozen=True)
 class Form(Problem):
@@ -129,6 +134,17 @@ class Form(Problem):
 
     def without_entropy(self) -> Form:
         return replace(self, tau=None, domain=None)
+
+    @property
+    def is_smooth(self) -> bool:
+        return all(block.nonlinearity.is_smooth for block in self.blocks)
+
+    @property
+    def is_convex(self) -> bool:
+        bent_down = any(
+            term is not None and bool((term < 0).any()) for term in (self.quadratic, self.tau)
+        )
+        return not bent_down and all(block.is_convex for block in self.blocks)
 
     def merge(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):

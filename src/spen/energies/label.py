@@ -129,3 +129,7 @@ class DeepProblem(Problem):
     @property
     def rows_like(self) -> Tensor:
         return self.zeros
+
+    @property
+    def is_smooth(self) -> bool:
+        return self.nonlinearity.is_smooth

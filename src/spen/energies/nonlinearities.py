@@ -13,11 +13,21 @@ from spen.errors import choose
 
 
 class Nonlinearity(NamedTuple):
-    """A function g and its derivative g', both applied to each coordinate."""
+    """A function g and its derivative g', both applied to each coordinate.
+
+    Attributes:
+        name: by which settings call it.
+        value: g.
+        derivative: g'.
+        is_smooth: whether g' has no jumps.
+        is_convex: whether g' never falls.
+    """
 
     name: str
     value: Callable[[Tensor], Tensor]
     derivative: Callable[[Tensor], Tensor]
+    is_smooth: bool = True
+    is_convex: bool = False
 
 
 def _sigmoid_derivative(z: Tensor) -> Tensor:
@@ -26,11 +36,13 @@ def _sigmoid_derivative(z: Tensor) -> Tensor:
 
 
 _ALL = (
-    Nonlinearity("relu", torch.relu, lambda z: (z > 0).to(z.dtype)),
-    Nonlinearity("hardtanh", F.hardtanh, lambda z: (z.abs() < 1).to(z.dtype)),
-    Nonlinearity("softplus", F.softplus, torch.sigmoid),
+    Nonlinearity(
+        "relu", torch.relu, lambda z: (z > 0).to(z.dtype), is_smooth=False, is_convex=True
+    ),
+    Nonlinearity("hardtanh", F.hardtanh, lambda z: (z.abs() < 1).to(z.dtype), is_smooth=False),
+    Nonlinearity("softplus", F.softplus, torch.sigmoid, is_convex=True),
     Nonlinearity("sigmoid", torch.sigmoid, _sigmoid_derivative),
-    Nonlinearity("square", torch.square, lambda z: 2 * z),
+    Nonlinearity("square", torch.square, lambda z: 2 * z, is_convex=True),
 )
 NONLINEARITIES = {g.name: g for g in _ALL}
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.inference.base import Solution
+from spen.inputs import whole
 
 if TYPE_CHECKING:
     from spen.inference.descent import Descent
@@ -54,7 +55,17 @@ class Unrolled(Backward):
 
     Makes exactly ``max_steps`` steps and returns the last iterate, so that training
     and prediction run the same computation.
+
+    Args:
+        checkpoint: keep about √steps iterates and make the steps between them again in the
+            backward pass. Memory then grows with the square root of the steps, and training
+            takes one more forward pass.
+
+    >>> Unrolled(checkpoint=True)
+    Unrolled(checkpoint=True)
     """
+
+    checkpoint: bool = False
 
     def run(
         self,
@@ -64,4 +75,35 @@ class Unrolled(Backward):
         start: Tensor,
         known: Tensor | None,
     ) -> Solution:
-        return descent.unroll(problem, domain, start, known)
+        return descent.unroll(problem, domain, start, known, in_segments=self.checkpoint)
+
+
+@dataclass(frozen=True)
+class Truncated(Backward):
+    """Back-propagates through the last steps alone; those before them are constants.
+
+    Makes exactly ``max_steps`` steps, as ``Unrolled`` does. Memory and time of the backward pass
+    grow with ``steps``, whatever ``max_steps`` is; the gradient leaves out how the parameters
+    got the iterates to where the last steps begin.
+
+    Args:
+        steps: how many steps, the last ones, are differentiated.
+
+    >>> Truncated(3)
+    Truncated(steps=3)
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        whole(self.steps, "steps")
+
+    def run(
+        self,
+        descent: Descent,
+        problem: Problem,
+        domain: Domain,
+        start: Tensor,
+        known: Tensor | None,
+    ) -> Solution:
+        return descent.unroll(problem, domain, start, known, differentiated=self.steps)

@@ -65,6 +65,8 @@ class Solution:
         status: (n,) codes of :class:`Status`.
         backend: which code ran: "general", "compiled", "fused-cpu" or "fused-cuda".
         trace: the iterates, where they were asked for.
+        gap: (n,) how far the energy may be above the least one, where the solver knows: for a
+            convex energy the Frank–Wolfe gap; 0 is a proof.
     """
 
     y: Tensor
@@ -73,6 +75,7 @@ class Solution:
     status: Tensor
     backend: str = "general"
     trace: Trace | None = None
+    gap: Tensor | None = None
 
     @property
     def converged(self) -> Tensor:
@@ -102,7 +105,9 @@ class Solution:
         """Return the solution of the first rows."""
         trace = self.trace and Trace(self.trace.y[:, :rows], self.trace.energy[:, :rows])
         fields = (self.y, self.energy, self.steps, self.status)
-        return Solution(*(field[:rows] for field in fields), backend=self.backend, trace=trace)
+        gap = None if self.gap is None else self.gap[:rows]
+        first = (field[:rows] for field in fields)
+        return Solution(*first, backend=self.backend, trace=trace, gap=gap)
 
 
 def join_solutions(parts: Sequence[Solution]) -> Solution:
@@ -115,7 +120,9 @@ def join_solutions(parts: Sequence[Solution]) -> Solution:
         )
     names = ("y", "energy", "steps", "status")
     joined = (torch.cat([getattr(part, name) for part in parts]) for name in names)
-    return Solution(*joined, backend=parts[0].backend)
+    gaps = [part.gap for part in parts if part.gap is not None]
+    gap = torch.cat(gaps) if gaps else None
+    return Solution(*joined, backend=parts[0].backend, gap=gap)
 
 
 class Inference(ABC):

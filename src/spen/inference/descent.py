@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from spen.context import take
 from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.errors import InputError, choose
@@ -15,9 +16,11 @@ from spen.inference.backward import Backward, Detached
 from spen.inference.base import Inference, Solution, Status, Trace
 from spen.inference.bundle import MirrorBundle
 from spen.inference.compiled import compiled
+from spen.inference.evaluation import Prepared, prepare
 from spen.inference.fused import solve_fused
 from spen.inference.rule import Iterate, Rule, State
 from spen.inference.stopping import Stopping
+from spen.inference.unroll import unroll
 
 EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
 
@@ -41,7 +44,6 @@ class _Work:
     rows: Tensor
     known: Tensor | None
     state: State
-    tau: Tensor | None
     y: Tensor
     value: Tensor
     gradient: Tensor
@@ -51,11 +53,10 @@ class _Work:
     status: Tensor
 
     def select(self, rows: Tensor) -> _Work:
-        optional = {"known": self.known, "tau": self.tau}
-        present = {name: t[rows] for name, t in optional.items() if t is not None}
         names = ("rows", "y", "value", "gradient", "best_y", "best_value", "steps", "status")
         chosen = {name: getattr(self, name)[rows] for name in names}
-        return replace(self, **present, **chosen, state=self.state.select(rows))
+        known = take(self.known, rows)
+        return replace(self, **chosen, known=known, state=self.state.select(rows))
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class Descent(Inference):
         if known is not None:
             domain.check_shape(known, like.shape[0], "known")
             known = domain.complete_known(known.to(like))
-        return (backward or self.backward).run(self, problem, domain, start, known)
+        found = (backward or self.backward).run(self, problem, domain, start, known)
+        return _certified(found, problem, domain, known)
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
@@ -145,8 +147,8 @@ class Descent(Inference):
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
     ) -> Solution:
         stopping = self.stopping
-        problem, tau = self._split_entropy(problem)
-        work = self._begin(problem, tau, domain, start, known)
+        prepared = prepare(problem, self.rule)
+        work = self._begin(prepared, domain, start, known)
         trace = [(work.y, work.value)] if self.trace else None
         finished: list[_Work] = []
         check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
@@ -157,7 +159,7 @@ class Descent(Inference):
 
         for step in range(1, stopping.max_steps + 1):
             last_y, last_value = work.y, work.value
-            work = advance(self, work, problem, domain)
+            work = advance(self, work, prepared, domain)
             running = work.status == Status.RUNNING
             moving = running if freezes else work.status != Status.DIVERGED
             # A gradient that is not finite makes the next value so.
@@ -189,7 +191,7 @@ class Descent(Inference):
             if freezes and trace is None and left < COMPACT_BELOW * work.rows.shape[0]:
                 kept, dropped = _with_ballast(running, left)
                 finished.append(work.select(dropped))
-                work, problem = work.select(kept), problem.select(kept)
+                work, prepared = work.select(kept), prepared.select(kept)
                 dropped_converged = converged - int((work.status == Status.CONVERGED).sum())
 
         cut_off = Status.BATCH_STOPPED if step < stopping.max_steps else Status.MAX_STEPS
@@ -198,61 +200,48 @@ class Descent(Inference):
         return _gather([*finished, work], trace, "compiled" if by_compiler else "general")
 
     def unroll(
-        self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
+        self,
+        problem: Problem,
+        domain: Domain,
+        start: Tensor,
+        known: Tensor | None,
+        *,
+        differentiated: int | None = None,
+        in_segments: bool = False,
     ) -> Solution:
         """Make exactly ``max_steps`` differentiable steps; return the last iterate.
 
-        Where no gradients are recorded, a kernel may make them.
+        Where no gradients are recorded, a kernel may make them. ``differentiated`` and
+        ``in_segments`` are those of ``spen.inference.unroll``.
         """
         if self.backend in ("auto", "fused"):
             fused = solve_fused(self, problem, domain, start, known, fixed=True)
             if isinstance(fused, Solution):
                 return fused
             self._unless_fused(fused)
-        problem, tau = self._split_entropy(problem)
-        state = self.rule.init(start, domain)
-        y = start if known is None else domain.hold(start, known)
-        iterates = [y]
-        for _ in range(self.stopping.max_steps):
-            # Most rules need no energies: those are computed for the last iterate, or for a trace.
-            if self.rule.uses_value:
-                value, gradient = _evaluate(problem, tau, domain, y, known)
-            else:
-                value, gradient = None, _free(problem.gradient(y), known)
-            state, y = self.rule.step(state, Iterate(y, value, gradient), tau, known, domain)
-            iterates = [*iterates, y] if self.trace else [y]
-        values = [_with_entropy(problem.value(each), tau, domain, each) for each in iterates]
-        rows = torch.arange(start.shape[0], device=start.device)
-        return Solution(
-            y=y,
-            energy=values[-1],
-            steps=torch.full_like(rows, self.stopping.max_steps),
-            status=torch.full_like(rows, Status.COMPLETED),
-            trace=_stack(list(zip(iterates, values, strict=True)) if self.trace else None),
+        return unroll(
+            self.rule,
+            problem,
+            domain,
+            start,
+            known,
+            self.stopping.max_steps,
+            differentiated=differentiated,
+            in_segments=in_segments,
+            traced=self.trace,
         )
 
-    def _split_entropy(self, problem: Problem) -> tuple[Problem, Tensor | None]:
-        """Hand the entropy to a rule that applies it itself; leave it in the problem otherwise."""
-        tau = problem.entropy_weight if self.rule.applies_entropy else None
-        return (problem, None) if tau is None else (problem.without_entropy(), tau)
-
     def _begin(
-        self,
-        problem: Problem,
-        tau: Tensor | None,
-        domain: Domain,
-        start: Tensor,
-        known: Tensor | None,
+        self, prepared: Prepared, domain: Domain, start: Tensor, known: Tensor | None
     ) -> _Work:
         state = self.rule.init(start, domain)
         y = start if known is None else domain.hold(start, known)
-        value, gradient = _evaluate(problem, tau, domain, y, known)
+        value, gradient = prepared.evaluate(y, domain, known)
         n = start.shape[0]
         return _Work(
             rows=torch.arange(n, device=start.device),
             known=known,
             state=state,
-            tau=tau,
             y=y,
             value=value,
             gradient=gradient,
@@ -262,29 +251,23 @@ class Descent(Inference):
             status=torch.full((n,), Status.RUNNING, device=start.device),
         )
 
-    def _advance(self, work: _Work, problem: Problem, domain: Domain) -> _Work:
+    def _advance(self, work: _Work, prepared: Prepared, domain: Domain) -> _Work:
         """Make one step for every row."""
-        here = Iterate(work.y, work.value, work.gradient)
-        state, y = self.rule.step(work.state, here, work.tau, work.known, domain)
-        value, gradient = _evaluate(problem, work.tau, domain, y, work.known)
+        here = Iterate(work.y, work.value, work.gradient, prepared.rates)
+        state, y = self.rule.step(work.state, here, prepared.tau, work.known, domain)
+        value, gradient = prepared.evaluate(y, domain, work.known)
         return replace(work, state=state, y=y, value=value, gradient=gradient)
 
 
-def _evaluate(
-    problem: Problem, tau: Tensor | None, domain: Domain, y: Tensor, known: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return the whole objective, and the gradient that the rule wants."""
-    value, gradient = problem.value_and_gradient(y)
-    return _with_entropy(value, tau, domain, y), _free(gradient, known)
-
-
-def _with_entropy(value: Tensor, tau: Tensor | None, domain: Domain, y: Tensor) -> Tensor:
-    return value if tau is None else value + tau * domain.negative_entropy(y)
-
-
-def _free(gradient: Tensor, known: Tensor | None) -> Tensor:
-    """Zero the gradient of labels that are held."""
-    return gradient if known is None else gradient.masked_fill(~torch.isnan(known), 0.0)
+def _certified(
+    found: Solution, problem: Problem, domain: Domain, known: Tensor | None
+) -> Solution:
+    """Add how far the energy may be above its minimum, where it is convex and final."""
+    if found.y.requires_grad or not problem.is_convex:
+        return found
+    with torch.no_grad():
+        gap = domain.frank_wolfe_gap(found.y, problem.gradient(found.y), known)
+    return replace(found, gap=gap)
 
 
 def _with_ballast(running: Tensor, left: int) -> tuple[Tensor, Tensor]:

@@ -64,7 +64,7 @@ class Polished(Inference):
             raise InputError(f"Polished flips labels of UnitBox; the domain is {domain}.")
         found = self.inference.solve(problem, domain, start, known)
         y, energy = self.polish(problem, (found.y > 0.5).to(found.y), known)
-        return replace(found, y=y, energy=energy, trace=None)
+        return replace(found, y=y, energy=energy, trace=None, gap=None)
 
     def polish(
         self, problem: Problem, y: Tensor, known: Tensor | None = None

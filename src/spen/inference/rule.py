@@ -43,11 +43,13 @@ class Iterate(NamedTuple):
         y: (n, L) with the known labels held.
         value: (n,) the objective there, entropy included; None for rules that do not use it.
         gradient: (n, L) what the rule asks for (see ``applies_entropy``), zero at known labels.
+        rates: (steps,) learned factors of the step size, one a step, or None.
     """
 
     y: Tensor
     value: Tensor | None
     gradient: Tensor
+    rates: Tensor | None = None
 
 
 class Rule(ABC):
@@ -58,6 +60,9 @@ class Rule(ABC):
 
     uses_value: ClassVar[bool] = False
     """Whether ``step`` looks at the objective's value."""
+
+    takes_rates: ClassVar[bool] = False
+    """Whether ``step`` multiplies its step size by learned factors."""
 
     @abstractmethod
     def init(self, y: Tensor, domain: Domain) -> State:

@@ -26,6 +26,8 @@ class GradientRule(Rule):
 
         u ← u − η_t ∇E + momentum · (u − u_previous),   η_t = lr / (1 + decay · t)
 
+    times the learned factor of step t, where the energy has ``StepRates``.
+
     Args:
         lr: the step size; the paper's is 0.1.
         momentum: the paper's is 0.95.
@@ -35,14 +37,19 @@ class GradientRule(Rule):
     lr: float = 0.1
     momentum: float = 0.95
     decay: float = 0.0
+    takes_rates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         positive(self.lr, "lr")
         positive(self.decay, "decay", zero=True)
         share(self.momentum, "momentum")
 
-    def _rate(self, state: State) -> Tensor | float:
-        return self.lr / (1 + self.decay * state.steps) if self.decay else self.lr
+    def _rate(self, state: State, here: Iterate) -> Tensor | float:
+        rate = self.lr / (1 + self.decay * state.steps) if self.decay else self.lr
+        if here.rates is None:
+            return rate
+        # Steps beyond those that were learned go on at the last one's rate.
+        return rate * here.rates[state.steps.long().clamp(max=len(here.rates) - 1)]
 
     def _move(self, state: State, gradient: Tensor, rate: Tensor | float) -> Tensor:
         moved = state.point - rate * gradient
@@ -72,7 +79,7 @@ class MirrorDescent(GradientRule):
         known: Tensor | None,
         domain: Domain,
     ) -> tuple[State, Tensor]:
-        rate = self._rate(state)
+        rate = self._rate(state, here)
         dual = self._move(state, here.gradient, rate)
         if tau is not None:
             dual = dual / (1 + rate * tau[:, None])
@@ -94,7 +101,7 @@ class ProjectedGradient(GradientRule):
         known: Tensor | None,
         domain: Domain,
     ) -> tuple[State, Tensor]:
-        moved = self._move(state, here.gradient, self._rate(state))
+        moved = self._move(state, here.gradient, self._rate(state, here))
         if known is not None:
             # Far beyond the domain, so that the projection gives the others their share.
             moved = torch.where(torch.isnan(known), moved, (2 * known - 1) * 1e3)
