@@ -32,6 +32,7 @@ _PUBLIC = {
     "Hinge": "spen.objectives.hinge",
     "History": "spen.checkpoint",
     "Identity": "spen.features",
+    "Implicit": "spen.inference.implicit",
     "Inference": "spen.inference.base",
     "InputError": "spen.errors",
     "LabelEnergy": "spen.energies.label",
@@ -62,6 +63,7 @@ _PUBLIC = {
     "Stage": "spen.training",
     "Status": "spen.inference.base",
     "Stopping": "spen.inference.stopping",
+    "Truncated": "spen.inference.backward",
     "UnitBox": "spen.domains",
     "UnknownNameError": "spen.errors",
     "Unrolled": "spen.inference.backward",
@@ -121,12 +123,14 @@ if TYPE_CHECKING:
     from spen.features import Identity as Identity
     from spen.features import Linear as Linear
     from spen.inference.backward import Detached as Detached
+    from spen.inference.backward import Truncated as Truncated
     from spen.inference.backward import Unrolled as Unrolled
     from spen.inference.base import Inference as Inference
     from spen.inference.base import Solution as Solution
     from spen.inference.base import Status as Status
     from spen.inference.bundle import MirrorBundle as MirrorBundle
     from spen.inference.descent import Descent as Descent
+    from spen.inference.implicit import Implicit as Implicit
     from spen.inference.polished import Polished as Polished
     from spen.inference.rule import Rule as Rule
     from spen.inference.rules import MeanField as MeanField

@@ -259,9 +259,7 @@ class Descent(Inference):
         return replace(work, state=state, y=y, value=value, gradient=gradient)
 
 
-def _certified(
-    found: Solution, problem: Problem, domain: Domain, known: Tensor | None
-) -> Solution:
+def _certified(found: Solution, problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
     """Add how far the energy may be above its minimum, where it is convex and final."""
     if found.y.requires_grad or not problem.is_convex:
         return found
