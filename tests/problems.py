@@ -26,12 +26,15 @@ SMOOTH: dict[str, EnergyMaker] = {
     "pairwise-full": lambda L: spen.PairwiseEnergy(L),
     "pairwise-low-rank": lambda L: spen.PairwiseEnergy(L, rank=2),
     "pairwise-conditional": lambda L: spen.ConditionalPairwiseEnergy(F, L),
+    "convex": lambda L: spen.ConvexEnergy(F, L, 3),
+    "convex-deep": lambda L: spen.ConvexEnergy(F, L, 3, hidden=(4, 2)),
 }
 KINKED: dict[str, EnergyMaker] = {
     "label-relu": lambda L: spen.LabelEnergy(L, 3, "relu"),
     "label-hardtanh": lambda L: spen.LabelEnergy(L, 3, "hardtanh"),
     "label-deep-relu": lambda L: spen.LabelEnergy(L, 3, "relu", hidden=(4,)),
     "conditional-hardtanh": lambda L: spen.ConditionalEnergy(F, L, 3, "hardtanh"),
+    "convex-relu": lambda L: spen.ConvexEnergy(F, L, 3, "relu", hidden=(2,)),
 }
 SUMS: dict[str, EnergyMaker] = {
     "local+label": lambda L: spen.LocalEnergy(F, L) + spen.LabelEnergy(L, 3, "softplus"),

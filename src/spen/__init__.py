@@ -18,12 +18,14 @@ _PUBLIC = {
     "ConditionalPairwiseEnergy": "spen.energies.pairwise",
     "ConditionalScoreEnergy": "spen.stacking",
     "Context": "spen.context",
+    "ConvexEnergy": "spen.energies.convex",
     "CrossEntropy": "spen.objectives.likelihood",
     "Dataset": "spen.data.dataset",
     "Descent": "spen.inference.descent",
     "Detached": "spen.inference.backward",
     "Diagnosis": "spen.diagnosis",
     "Domain": "spen.domains",
+    "EndToEnd": "spen.objectives.end_to_end",
     "Energy": "spen.energies.base",
     "EnergyCheckError": "spen.errors",
     "Entropy": "spen.energies.entropy",
@@ -62,6 +64,7 @@ _PUBLIC = {
     "SquaredError": "spen.objectives.squared",
     "Stage": "spen.training",
     "Status": "spen.inference.base",
+    "StepRates": "spen.energies.rates",
     "Stopping": "spen.inference.stopping",
     "Truncated": "spen.inference.backward",
     "UnitBox": "spen.domains",
@@ -103,6 +106,7 @@ if TYPE_CHECKING:
     from spen.energies.base import Problem as Problem
     from spen.energies.check import check_energy as check_energy
     from spen.energies.conditional import ConditionalEnergy as ConditionalEnergy
+    from spen.energies.convex import ConvexEnergy as ConvexEnergy
     from spen.energies.entropy import Entropy as Entropy
     from spen.energies.form import Block as Block
     from spen.energies.form import Form as Form
@@ -110,6 +114,7 @@ if TYPE_CHECKING:
     from spen.energies.local import LocalEnergy as LocalEnergy
     from spen.energies.pairwise import ConditionalPairwiseEnergy as ConditionalPairwiseEnergy
     from spen.energies.pairwise import PairwiseEnergy as PairwiseEnergy
+    from spen.energies.rates import StepRates as StepRates
     from spen.energies.unsized import UnsizedEnergy as UnsizedEnergy
     from spen.errors import CheckpointError as CheckpointError
     from spen.errors import EnergyCheckError as EnergyCheckError
@@ -143,6 +148,7 @@ if TYPE_CHECKING:
     from spen.model import SPEN as SPEN
     from spen.model_file import load as load
     from spen.objectives.base import Objective as Objective
+    from spen.objectives.end_to_end import EndToEnd as EndToEnd
     from spen.objectives.hinge import Hinge as Hinge
     from spen.objectives.likelihood import CrossEntropy as CrossEntropy
     from spen.objectives.squared import SquaredError as SquaredError

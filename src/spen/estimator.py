@@ -21,13 +21,15 @@ class SPENClassifier(LabelClassifier):
 
     Args:
         energy: what is learned about labels beside a score for each one: "label"
-            (measurements of y), "conditional" (of y and x together), "pairwise" (low-rank
-            interactions), "local" (nothing: a feed-forward network), or a description such
+            (measurements of y), "conditional" (of y and x together), "convex" (the same,
+            convex in y: inference finds the minimum), "pairwise" (low-rank interactions),
+            "local" (nothing: a feed-forward network), or a description such
             as ``spen.LabelEnergy.unsized(measurements=15, nonlinearity="hardtanh")``.
         inference: "auto", or the ``spen.Descent`` that minimises the energy.
         objective: "unrolled" (likelihood through the steps of inference, calibrated), "f1"
-            (the same with each row's soft F1 beside it: better under one threshold), "hinge"
-            (the paper's max-margin loss), or an Objective.
+            (the same with each row's soft F1 beside it: better under one threshold), "end_to_end"
+            (the log loss of all iterates), "hinge" (the paper's max-margin loss), or an
+            Objective. docs/how-to-choose.md compares them.
         hidden: the widths of the feature network's layers; () is linear in x.
         dropout: the share of hidden units that is dropped in training.
         input_dropout: the share of inputs that is dropped; "auto" is 0.2 where dropout is

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from spen.energies.conditional import ConditionalEnergy
+from spen.energies.convex import ConvexEnergy
 from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import PairwiseEnergy
@@ -19,6 +20,7 @@ from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
 from spen.inputs import whole
 from spen.objectives.base import Objective
+from spen.objectives.end_to_end import EndToEnd
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
@@ -36,9 +38,13 @@ SMOOTH: dict[str, Any] = {"nonlinearity": "softplus", "measurements": MEASUREMEN
 ENERGIES: dict[str, UnsizedEnergy | None] = {
     "label": LabelEnergy.unsized(**SMOOTH, initial="neutral"),
     "conditional": ConditionalEnergy.unsized(**SMOOTH),
+    "convex": ConvexEnergy.unsized(measurements=MEASUREMENTS),
     "pairwise": PairwiseEnergy.unsized(rank=MEASUREMENTS),
     "local": None,
 }
+THROUGH_INFERENCE = (UnrolledLikelihood, EndToEnd)
+"""Objectives that train everything at once, without a label-wise model to start from."""
+
 CROSS_FITTED = ENERGIES | {"conditional": ConditionalScoreEnergy.unsized(**SMOOTH)}
 CROSS_FIT_FOLDS = 3
 HELD_OUT = 0.2
@@ -95,7 +101,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             # The scores that this starts from are known; what is small learns quickly.
             rates = {"lr": ENERGY_RATE, "parts": ("local", "global"), "name": "energy"}
             stages = (replace(every, **rates),)
-        elif not isinstance(objective, UnrolledLikelihood):
+        elif not isinstance(objective, THROUGH_INFERENCE):
             # The paper's recipe: a margin wants a label-wise model to start from.
             fewer = max(1, common["epochs"] // 4)
             apart = replace(every, name="global", parts=("global",), epochs=fewer)
@@ -284,6 +290,7 @@ def _objective(value: Any, shape: Shape, missing: float) -> Objective:
     named: dict[str, Objective] = {
         "unrolled": UnrolledLikelihood(1.0, "local", reveal, missing=missing),
         "f1": UnrolledLikelihood(1.0, "local", reveal, missing=missing, f1=5.0),
+        "end_to_end": EndToEnd("log", "all", 1.0, "local"),
         "hinge": Hinge(entropy=1.0, start="local"),
     }
     return choose(value, named, "objective")
@@ -309,6 +316,8 @@ def _inference(value: Any, objective: Objective) -> Inference:
         return value
     if not is_auto(value):
         raise InputError(f"inference must be 'auto' or an Inference; received {value!r}.")
+    if isinstance(objective, EndToEnd):
+        return Descent(MirrorDescent(lr=0.5, momentum=0.0), Stopping(max_steps=10))
     if isinstance(objective, UnrolledLikelihood):
         return Descent(MirrorDescent(lr=1.0, momentum=0.0), Stopping(max_steps=5))
     return Descent(MirrorDescent(lr=0.05, momentum=0.8), Stopping(max_steps=100))

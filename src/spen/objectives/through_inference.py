@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from spen.domains import Domain
@@ -26,7 +28,7 @@ def differentiable(inference: Inference) -> Descent:
         )
     if not isinstance(inference.backward, Detached):
         return inference
-    return inference.differentiated_by(Unrolled())
+    return replace(inference, backward=Unrolled())
 
 
 def solve_through(

@@ -9,15 +9,12 @@ import torch
 from torch import Tensor
 
 from spen.context import Context, masked
-from spen.domains import Domain
-from spen.energies.base import Problem
-from spen.errors import InputError, choose
-from spen.inference.backward import Unrolled
+from spen.errors import choose
 from spen.inference.base import Inference, Solution
-from spen.inference.descent import Descent
 from spen.inputs import positive, share
 from spen.objectives.base import STARTS, Objective, Start, target_of
 from spen.objectives.marks import log_loss_of_marks
+from spen.objectives.through_inference import solve_through
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -27,7 +24,13 @@ if TYPE_CHECKING:
 class UnrolledLikelihood(Objective):
     """The log loss of the iterate that a fixed number of steps reaches.
 
-    Smooth nonlinearities (SoftPlus) are wanted: the gradient passes through g''.
+    It is ``EndToEnd("log", "last")`` with what label sets want beside it: revealed labels, missing
+    labels and the soft F1. With entropy τ above zero it is the entropy-smoothed likelihood: y
+    then tends to the minimiser of E − τH, which with τ = 1 is the mean-field estimate of
+    P(y) ∝ exp(−E(y)), and probabilities come out calibrated.
+
+    Smooth nonlinearities (SoftPlus) are wanted: the gradient passes through g''. The descent's
+    own ``backward`` differentiates its steps, or ``Unrolled()`` where that is Detached.
 
     With ``reveal`` above zero, training also shows each row a random part of its true labels
     and adds the log loss of the others, so that the energy learns what labels say about each
@@ -113,7 +116,7 @@ class UnrolledLikelihood(Objective):
         generator: torch.Generator | None,
     ) -> Solution:
         problem, start = model.pose(context, self.start, self.entropy, generator)
-        return _solve(inference, problem, model.domain, start, context.known)
+        return solve_through(inference, problem, model.domain, start, context.known)
 
     def _solve_both(
         self,
@@ -128,27 +131,12 @@ class UnrolledLikelihood(Objective):
         free, start = model.pose(context, self.start, self.entropy, generator)
         held = model.smoothed(given, self.entropy, generator, train_local=False)
         if (both := free.stack(held)) is None:
-            y = _solve(inference, free, domain, start, context.known).y
-            return y, _solve(inference, held, domain, start, given.known).y
+            y = solve_through(inference, free, domain, start, context.known).y
+            return y, solve_through(inference, held, domain, start, given.known).y
         known = torch.cat([known_of(context), known_of(given)])
         twice = None if start is None else torch.cat([start, start])
-        first, second = _solve(inference, both, domain, twice, known).y.chunk(2)
+        first, second = solve_through(inference, both, domain, twice, known).y.chunk(2)
         return first, second
-
-
-def _solve(
-    inference: Inference,
-    problem: Problem,
-    domain: Domain,
-    start: Tensor | None,
-    known: Tensor | None,
-) -> Solution:
-    if not isinstance(inference, Descent):
-        raise InputError(
-            "The unrolled likelihood differentiates the steps of a Descent; "
-            f"received {type(inference).__name__}."
-        )
-    return inference.solve(problem, domain, start, known, backward=Unrolled())
 
 
 def known_of(context: Context) -> Tensor:

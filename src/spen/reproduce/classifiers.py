@@ -24,9 +24,11 @@ from spen.data.dataset import Dataset, join
 from spen.data.load import load_dataset
 from spen.energies.base import Energy
 from spen.energies.conditional import ConditionalEnergy
+from spen.energies.convex import ConvexEnergy
 from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy, PairwiseEnergy
+from spen.energies.rates import StepRates
 from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError, choose, did_you_mean
 from spen.estimator import SPENClassifier
@@ -59,10 +61,12 @@ ENERGIES: dict[str, type[Energy]] = {
         ConditionalEnergy,
         ConditionalPairwiseEnergy,
         ConditionalScoreEnergy,
+        ConvexEnergy,
         LabelEnergy,
         LocalEnergy,
         PairwiseEnergy,
         ScoreEnergy,
+        StepRates,
     )
 }
 NOT_SETTINGS = ("device", "random_state")

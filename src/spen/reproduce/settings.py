@@ -16,10 +16,13 @@ from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError, choose, did_you_mean
 from spen.features import MLP, Identity
+from spen.inference.backward import Backward, Detached, Truncated, Unrolled
 from spen.inference.descent import Descent, Stopping
+from spen.inference.implicit import Implicit
 from spen.inference.rules import RULES
 from spen.model import SPEN
 from spen.objectives.base import Objective
+from spen.objectives.end_to_end import EndToEnd
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.squared import SquaredError
@@ -30,9 +33,16 @@ T = TypeVar("T")
 
 OBJECTIVES: dict[str, type[Objective]] = {
     "cross_entropy": CrossEntropy,
+    "end_to_end": EndToEnd,
     "hinge": Hinge,
     "squared": SquaredError,
     "unrolled": UnrolledLikelihood,
+}
+BACKWARDS: dict[str, type[Backward]] = {
+    "detached": Detached,
+    "implicit": Implicit,
+    "truncated": Truncated,
+    "unrolled": Unrolled,
 }
 
 
@@ -181,16 +191,18 @@ def read_objective(table: dict[str, Any], where: str) -> Objective:
 
 
 def read_inference(table: dict[str, Any], where: str) -> Descent:
-    """Make a solver of a table with its rule and its stopping.
+    """Make a solver of a table with its rule, its stopping and how it is differentiated.
 
     >>> read_inference({"rule": {"lr": 0.05}, "stopping": {"max_steps": 20}}, "here").rule.lr
     0.05
     """
-    rule = dict(table.get("rule", {}))
+    rule, backward = dict(table.get("rule", {})), dict(table.get("backward", {}))
     kind = choose(rule.pop("name", "mirror"), RULES, f"rule in {where}")
+    way = choose(backward.pop("name", "detached"), BACKWARDS, f"backward in {where}")
     ready = {
         "rule": build(kind, rule, f"{where} rule"),
         "stopping": build(Stopping, table.get("stopping", {}), f"{where} stopping"),
+        "backward": build(way, backward, f"{where} backward"),
     }
     return build(Descent, table | ready, where)
 

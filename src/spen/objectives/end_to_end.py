@@ -1,0 +1,106 @@
+"""End-to-end training: the loss of what inference returns, through its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from spen.context import Context, masked
+from spen.domains import Domain
+from spen.errors import InputError, choose
+from spen.inference.base import Inference, Solution
+from spen.inputs import positive
+from spen.objectives.base import STARTS, Objective, Start, target_of
+from spen.objectives.through_inference import differentiable, solve_through
+
+if TYPE_CHECKING:
+    from spen.model import SPEN
+
+LOSSES = ("log", "squared")
+WEIGHTINGS = ("last", "all")
+
+
+@dataclass(frozen=True)
+class EndToEnd(Objective):
+    """Δ(t, y_T) of the last iterate, or the mean of Δ(t, y_t) over all iterates.
+
+    With ``weighting="all"`` iterate t of T counts in proportion to 1 / (T − t + 1), as published
+    (Belanger, Yang & McCallum, "End-to-End Learning for Structured Prediction Energy Networks",
+    ICML 2017), so that early steps learn to make headway. Weights are divided by their sum, and
+    the loss is as large as that of one iterate.
+
+    The descent's own ``backward`` differentiates its steps, or ``Unrolled()`` where that is
+    Detached. ``StepRates`` among the energies learn the size of each step too.
+
+    Args:
+        delta: Δ: "log", the cross-entropy of labels, or "squared", Σ (y − t)² (on a Simplex half
+            of it, which counts wrong labels).
+        weighting: "last" or "all".
+        entropy: τ, the weight of the entropy in the energy that is minimised.
+        start: where inference begins: "uniform", or the "local" model's output.
+
+    >>> EndToEnd("log", "all").weights(3, torch.ones(())).tolist()
+    [0.1818..., 0.2727..., 0.5454...]
+    """
+
+    delta: Literal["log", "squared"] = "log"
+    weighting: Literal["last", "all"] = "last"
+    entropy: float = 0.0
+    start: Start = "uniform"
+
+    def __post_init__(self) -> None:
+        choose(self.delta, dict.fromkeys(LOSSES), "delta")
+        choose(self.weighting, dict.fromkeys(WEIGHTINGS), "weighting")
+        positive(self.entropy, "entropy", zero=True)
+        choose(self.start, dict.fromkeys(STARTS), "start")
+
+    def loss(
+        self,
+        model: SPEN,
+        inference: Inference,
+        context: Context,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        target, descent = target_of(context), differentiable(inference)
+        problem, start = model.pose(context, self.start, self.entropy, generator)
+        if self.weighting == "last":
+            found = descent.solve(problem, model.domain, start, context.known)
+            return self._of(model.domain, found.y, target, context.counted)
+        trace = (
+            replace(descent, trace=True).solve(problem, model.domain, start, context.known).trace
+        )
+        if trace is None or not trace.y.requires_grad:
+            raise InputError(
+                f'weighting="all" needs the gradient of every iterate; {descent.backward} gives '
+                'that of the minimiser alone. Use Unrolled() or Truncated(k), or weighting="last".'
+            )
+        iterates = trace.y[1:]
+        steps, rows, labels = iterates.shape
+        each = self._of(
+            model.domain,
+            iterates.flatten(0, 1),
+            target.expand(steps, -1, -1).reshape(-1, labels),
+            None
+            if context.counted is None
+            else context.counted.expand(steps, -1, -1).reshape(-1, labels),
+        )
+        return self.weights(steps, target) @ each.reshape(steps, rows)
+
+    def weights(self, steps: int, like: Tensor) -> Tensor:
+        """Return how much each of some iterates counts, (steps,)."""
+        raw = 1 / torch.arange(steps, 0, -1, dtype=like.dtype, device=like.device)
+        return raw / raw.sum()
+
+    def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
+        problem, start = model.pose(context, self.start, self.entropy)
+        return solve_through(inference, problem, model.domain, start, context.known)
+
+    def _of(self, domain: Domain, y: Tensor, target: Tensor, counted: Tensor | None) -> Tensor:
+        """Return the loss of each row, (n,)."""
+        if self.delta == "log":
+            return masked(domain.log_loss(y, target), counted).sum(1)
+        squares = (y - target).square() / domain.wrong_entries_per_error
+        return masked(squares, counted).sum(1)
