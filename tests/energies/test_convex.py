@@ -146,11 +146,11 @@ def test_gaps_of_batches_are_joined():
 
 def test_weights_stay_above_zero_without_clipping_and_decay_to_where_they_started():
     energy = spen.ConvexEnergy(F, L, 5, hidden=(4,))
-    torch.testing.assert_close(energy.readout(), torch.full((4,), 0.5))
-    torch.testing.assert_close(energy.weights()[0], torch.full((4, 5), 0.2))
+    torch.testing.assert_close(energy.readout, torch.full((4,), 0.5))
+    torch.testing.assert_close(energy.weights[0], torch.full((4, 5), 0.2))
     with torch.no_grad():
         energy.raw_readout.fill_(-20.0)
-    assert (energy.readout() > 0).all()
+    assert (energy.readout > 0).all()
 
 
 def test_bad_settings():

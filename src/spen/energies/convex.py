@@ -69,12 +69,16 @@ class ConvexEnergy(Energy):
         self.nonlinearity = named_nonlinearity(nonlinearity)
         self.widths = (measurements, *hidden)
 
-        def layers(columns: int) -> nn.ParameterList:
-            return nn.ParameterList(torch.empty(width, columns) for width in self.widths)
+        def of_width(width: int) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
+            shapes = ((width, n_labels), (width, n_features), (width,))
+            one, two, three = (nn.Parameter(torch.empty(shape)) for shape in shapes)
+            return one, two, three
 
-        self.measurements = layers(n_labels)
-        self.feature_weights = layers(n_features)
-        self.biases = nn.ParameterList(torch.empty(width) for width in self.widths)
+        self.measurements, self.feature_weight, self.bias = of_width(measurements)
+        further = [of_width(width) for width in hidden]
+        self.further_measurements = nn.ParameterList(layer[0] for layer in further)
+        self.further_feature_weights = nn.ParameterList(layer[1] for layer in further)
+        self.further_biases = nn.ParameterList(layer[2] for layer in further)
         self.raw_weights = nn.ParameterList(
             torch.zeros(wide, narrow)
             for narrow, wide in zip(self.widths, self.widths[1:], strict=False)
@@ -82,38 +86,43 @@ class ConvexEnergy(Energy):
         self.raw_readout = nn.Parameter(torch.zeros(self.widths[-1]))
         self.reset(torch.Generator().manual_seed(0))
 
+    @property
     def readout(self) -> Tensor:
-        """Return c, (units of the last layer,): above zero."""
+        """c, (units of the last layer,): above zero."""
         return _above_zero(self.raw_readout, self.widths[-1] ** -0.5)
 
+    @property
     def weights(self) -> list[Tensor]:
-        """Return W of each layer after the first: above zero."""
+        """W of each layer after the first: above zero."""
         # A mean of the layer below: its units are about as large as those.
         return [_above_zero(raw, 1 / raw.shape[1]) for raw in self.raw_weights]
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
-        offsets = [
-            F.linear(context.features, weight, bias)
-            for weight, bias in zip(self.feature_weights, self.biases, strict=True)
-        ]
-        readout, zeros = self.readout(), context.features.new_zeros(context.n_rows)
+        offsets = [F.linear(context.features, weight, bias) for _, weight, bias in self._seen()]
         if len(self.widths) == 1:
-            block = Block(self.measurements[0], offsets[0], readout, self.nonlinearity)
-            return Form(constant=zeros, blocks=(block,))
+            block = Block(self.measurements, offsets[0], self.readout, self.nonlinearity)
+            return Form(constant=context.features.new_zeros(context.n_rows), blocks=(block,))
         layers = [
             ConvexLayer(weight, measured, offset)
-            for weight, measured, offset in zip(
-                [None, *self.weights()], self.measurements, offsets, strict=True
+            for weight, (measured, _, _), offset in zip(
+                [None, *self.weights], self._seen(), offsets, strict=True
             )
         ]
-        return ConvexProblem(tuple(layers), readout, self.nonlinearity)
+        return ConvexProblem(tuple(layers), self.readout, self.nonlinearity)
+
+    def _seen(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return C, D and d of each layer: what it sees of y and of F(x)."""
+        lists = (self.further_measurements, self.further_feature_weights, self.further_biases)
+        further = zip(*lists, strict=True)
+        return [(self.measurements, self.feature_weight, self.bias), *further]
 
     def reset(self, generator: torch.Generator) -> None:
-        for raw in (*self.raw_weights, self.raw_readout, *self.biases):
+        for raw in (*self.raw_weights, self.raw_readout):
             nn.init.zeros_(raw)
-        for measured, weight in zip(self.measurements, self.feature_weights, strict=True):
+        for measured, weight, bias in self._seen():
             fill_normal(measured, 1.2 * self.n_labels**-0.5, generator)
             fill_fan_in(weight, generator)
+            nn.init.zeros_(bias)
 
     def extra_repr(self) -> str:
         return (
