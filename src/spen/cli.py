@@ -16,7 +16,14 @@ from spen.commands.demo import demo
 from spen.commands.evaluate import evaluate
 from spen.commands.fit import fit
 from spen.commands.predict import predict
-from spen.commands.reproduce import claims, convergence, structure, table1, table3
+from spen.commands.reproduce import (
+    claims,
+    convergence,
+    objectives,
+    structure,
+    table1,
+    table3,
+)
 from spen.errors import SpenError
 
 app = App(
@@ -33,6 +40,7 @@ reproduce.command(table3)
 reproduce.command(structure)
 reproduce.command(claims)
 reproduce.command(convergence)
+reproduce.command(objectives)
 app.command(reproduce)
 data = App(name="data", help="Data sets: which there are, what is in them, and getting them.")
 data.command(data_commands.list_sets, name="list")

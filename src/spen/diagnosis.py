@@ -35,12 +35,15 @@ class Diagnosis:
         search_errors: the share of rows whose true labelling has a lower energy than the
             one that was found: what better inference could still win.
         endings: how many rows ended how, in words.
+        gaps: (n,) how far each energy may be above its minimum, as a share of it (of 1 where it
+            is small); None where that is not known, as it is for convex energies alone.
     """
 
     converged: float
     steps: np.ndarray
     search_errors: float
     endings: str
+    gaps: np.ndarray | None = None
 
     def histogram(self, bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
         """Return the counts of rows by steps, and the edges between the bins."""
@@ -61,6 +64,7 @@ class Diagnosis:
                 f"{self.steps.max()} at most",
                 *bars,
                 f"search errors: {100 * self.search_errors:.1f} % (the truth has a lower energy)",
+                *([] if self.gaps is None else [f"gap: {self.gaps.max():.1e} at most"]),
                 self.endings,
             ]
         )
@@ -103,11 +107,15 @@ def diagnose(
         return model.solve_context(context, inference, objective.start, objective.entropy)
 
     solution = model.solve_with(solve, inputs)
+    gaps = solution.gap
+    if gaps is not None:
+        gaps = gaps / solution.energy.abs().clamp_min(1.0)
     return Diagnosis(
         converged=float(solution.converged.float().mean()),
         steps=solution.steps.cpu().numpy(),
         search_errors=search_error_rate(torch.cat(energies), solution.energy),
         endings=solution.describe(),
+        gaps=None if gaps is None else gaps.cpu().numpy(),
     )
 
 

@@ -101,3 +101,26 @@ def convergence(
     from spen.reproduce import convergence as module
 
     module.convergence(dataset=dataset, seeds=seeds, device=device, out=out)
+
+
+def objectives(
+    *,
+    dataset: str = "bibtex",
+    method: str | None = None,
+    seeds: int = 3,
+    device: str = "auto",
+    out: Path = Path("runs/objectives"),
+) -> None:
+    """End-to-end, convex, hinge and unrolled training beside each other, on the same features.
+
+    Args:
+        dataset: bibtex.
+        method: Only these rows, separated by commas: mlp, hinge, end-to-end, end-to-end-rates,
+            unrolled, unrolled-f1, convex, convex-implicit, convex-hinge.
+        seeds: How many repetitions.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen.reproduce import objectives as module
+
+    module.objectives(dataset=dataset, method=method, seeds=seeds, device=device, out=out)

@@ -76,8 +76,12 @@ SHORT_NAMES = {"example_f1": "f1", "hamming_error": "hamming"}
 """Metrics that records call by another name."""
 
 
-def settings_of(dataset: str) -> dict[str, dict[str, Any]]:
+def settings_of(dataset: str, name: str = SETTINGS) -> dict[str, dict[str, Any]]:
     """Return the table of each method for a data set, by the method's name.
+
+    Args:
+        dataset: whose section is wanted.
+        name: of the settings file.
 
     A method is like one that stands before it: ``like = "mlp"``, or of another data set
     ``like = "bibtex.mlp"``.
@@ -85,12 +89,12 @@ def settings_of(dataset: str) -> dict[str, dict[str, Any]]:
     >>> settings_of("bibtex")["mlp"]["classifier"]
     'MLPClassifier'
     """
-    where = f"{SETTINGS}.toml"
+    where = f"{name}.toml"
     sections: dict[str, dict[str, dict[str, Any]]] = {}
     others: dict[str, dict[str, Any]] = {}
-    for name, section in read_settings(SETTINGS).items():
-        sections[name] = inherit(section, f"{where}, [{name}]", others)
-        others |= {f"{name}.{method}": table for method, table in sections[name].items()}
+    for of_set, section in read_settings(name).items():
+        sections[of_set] = inherit(section, f"{where}, [{of_set}]", others)
+        others |= {f"{of_set}.{method}": table for method, table in sections[of_set].items()}
     return choose(dataset, sections, "data set")
 
 
@@ -210,7 +214,7 @@ def run(
         "device": device_in_words(made.model_.reference.device),
         "versions": versions(),
     }
-    results = _test(made, data)
+    results = tested(made, data)
     both = {name: wanted[name] | common | results[name] for name in DECODINGS}
     for record in both.values():
         records.add(record)
@@ -240,7 +244,7 @@ def identity_of(made: LabelClassifier, data: Dataset) -> dict[str, Any]:
     return identity | {"n_test": len(data.test)}
 
 
-def _test(made: LabelClassifier, data: Dataset) -> dict[str, Record]:
+def tested(made: LabelClassifier, data: Dataset) -> dict[str, Record]:
     """Return what each decoding comes to on the test rows."""
     with warnings.catch_warnings(record=True) as caught:
         # Kept in the record, where it is of more use than on a terminal that scrolls.
