@@ -35,8 +35,8 @@ class Diagnosis:
         search_errors: the share of rows whose true labelling has a lower energy than the
             one that was found: what better inference could still win.
         endings: how many rows ended how, in words.
-        gaps: (n,) how far each energy may be above its minimum, as a share of it (of 1 where it
-            is small); None where that is not known, as it is for convex energies alone.
+        gaps: (n,) how far each energy may be above its minimum, as a share of it; None where that
+            is not known: it is for convex energies alone.
     """
 
     converged: float
@@ -109,7 +109,7 @@ def diagnose(
     solution = model.solve_with(solve, inputs)
     gaps = solution.gap
     if gaps is not None:
-        gaps = gaps / solution.energy.abs().clamp_min(1.0)
+        gaps = gaps / solution.energy.abs().clamp_min(1e-12)
     return Diagnosis(
         converged=float(solution.converged.float().mean()),
         steps=solution.steps.cpu().numpy(),

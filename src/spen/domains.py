@@ -83,6 +83,22 @@ class Domain(ABC):
         that agree with the known labels.
         """
 
+    def entropic_gap(
+        self, y: Tensor, gradient: Tensor, tau: Tensor, known: Tensor | None = None
+    ) -> Tensor:
+        """Return the same for E − τH, with the gradient of E alone and τ > 0, (n,).
+
+        Only E is replaced by its tangent, the entropy stays: the minimum of that is p =
+        to_primal(−g/τ), and y is τ KL(y, p) above it. That is below the Frank–Wolfe gap of the
+        whole, far below where labels are rare, and tends to it as τ → 0.
+        """
+        dual = -gradient / tau[:, None]
+        if known is not None:
+            # So far out that what is held is certain, and adds nothing.
+            dual = torch.where(torch.isnan(known), dual, (2 * known - 1) * 1e4)
+        gap = self.log_loss_of_dual(dual, y).sum(1) + self.negative_entropy(y)
+        return tau * gap.clamp_min(0)
+
     @abstractmethod
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         """Return the cross-entropy of each label (n, size), from the dual of y."""

@@ -263,8 +263,13 @@ def _certified(found: Solution, problem: Problem, domain: Domain, known: Tensor 
     """Add how far the energy may be above its minimum, where it is convex and final."""
     if found.y.requires_grad or not problem.is_convex:
         return found
+    tau = problem.entropy_weight
     with torch.no_grad():
-        gap = domain.frank_wolfe_gap(found.y, problem.gradient(found.y), known)
+        if tau is None or not bool((tau > 0).all()):
+            gap = domain.frank_wolfe_gap(found.y, problem.gradient(found.y), known)
+        else:
+            gradient = problem.without_entropy().gradient(found.y)
+            gap = domain.entropic_gap(found.y, gradient, tau, known)
     return replace(found, gap=gap)
 
 
