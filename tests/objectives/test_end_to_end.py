@@ -62,6 +62,8 @@ def test_loss_is_what_is_written(domain, delta, weighting):
     raw = torch.tensor([1 / 4, 1 / 3, 1 / 2, 1]).double()
     wanted = each[-1] if weighting == "last" else (raw / raw.sum()) @ each
     torch.testing.assert_close(objective.loss(model, DESCENT, context), wanted)
+    with torch.no_grad():
+        torch.testing.assert_close(objective.loss(model, DESCENT, context), wanted)
     assert torch.equal(
         objective.predict(model, DESCENT, context).y.argmax(1), iterates[-1].argmax(1)
     )
@@ -178,5 +180,7 @@ def test_bad_settings():
         with pytest.raises(spen.InputError):
             spen.EndToEnd(**settings)  # type: ignore[arg-type]
     model = model_of(spen.UnitBox(6))
+    with pytest.raises(spen.InputError, match="trace"):
+        _ = DESCENT.solve(model.energy.bind(batch(model)), model.domain).iterates
     with pytest.raises(spen.InputError, match="Descent"):
         spen.EndToEnd().loss(model, spen.Polished(), batch(model))

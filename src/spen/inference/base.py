@@ -82,6 +82,13 @@ class Solution:
         """True where a tolerance was met, (n,)."""
         return self.status == Status.CONVERGED
 
+    @property
+    def iterates(self) -> Tensor:
+        """Every iterate of a traced solve, the start included, (steps + 1, n, L)."""
+        if self.trace is None:
+            raise InputError("This solve kept no trace. Solve with Descent(trace=True).")
+        return self.trace.y
+
     def describe(self) -> str:
         """Say how the solve went.
 

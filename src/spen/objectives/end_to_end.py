@@ -12,6 +12,7 @@ from spen.context import Context, masked
 from spen.domains import Domain
 from spen.errors import InputError, choose
 from spen.inference.base import Inference, Solution
+from spen.inference.implicit import Implicit
 from spen.inputs import positive
 from spen.objectives.base import STARTS, Objective, Start, target_of
 from spen.objectives.through_inference import differentiable, solve_through
@@ -69,25 +70,21 @@ class EndToEnd(Objective):
         if self.weighting == "last":
             found = descent.solve(problem, model.domain, start, context.known)
             return self._of(model.domain, found.y, target, context.counted)
-        trace = (
-            replace(descent, trace=True).solve(problem, model.domain, start, context.known).trace
-        )
-        if trace is None or not trace.y.requires_grad:
+        if isinstance(descent.backward, Implicit):
             raise InputError(
-                f'weighting="all" needs the gradient of every iterate; {descent.backward} gives '
-                'that of the minimiser alone. Use Unrolled() or Truncated(k), or weighting="last".'
+                'weighting="all" needs the gradient of every iterate; Implicit gives that of the '
+                'minimum alone. Use Unrolled() or Truncated(k), or weighting="last".'
             )
-        iterates = trace.y[1:]
-        steps, rows, labels = iterates.shape
+        found = replace(descent, trace=True).solve(problem, model.domain, start, context.known)
+        iterates = found.iterates[1:]
+        steps, counted = len(iterates), context.counted
         each = self._of(
             model.domain,
             iterates.flatten(0, 1),
-            target.expand(steps, -1, -1).reshape(-1, labels),
-            None
-            if context.counted is None
-            else context.counted.expand(steps, -1, -1).reshape(-1, labels),
+            target.repeat(steps, 1),
+            None if counted is None else counted.repeat(steps, 1),
         )
-        return self.weights(steps, target) @ each.reshape(steps, rows)
+        return self.weights(steps, target) @ each.reshape(steps, -1)
 
     def weights(self, steps: int, like: Tensor) -> Tensor:
         """Return how much each of some iterates counts, (steps,)."""
