@@ -261,7 +261,9 @@ class Descent(Inference):
 
 def _certified(found: Solution, problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
     """Add how far the energy may be above its minimum, where it is convex and final."""
-    if found.y.requires_grad or not problem.is_convex:
+    # To ask a GPU whether a problem is convex makes the host wait; training does without.
+    training_on_gpu = torch.is_grad_enabled() and found.y.is_cuda
+    if found.y.requires_grad or training_on_gpu or not problem.is_convex:
         return found
     tau = problem.entropy_weight
     with torch.no_grad():
