@@ -106,6 +106,7 @@ def on_chip(
                 WIDTH_1=plan.widths[0],
                 WIDTH_2=plan.widths[1],
                 PADDED=plan.padded,
+                LINES=plan.lines,
                 REFILL=plan.refill,
                 FOLD=together.total < plan.padded,
                 FULL=plan.warps * plan.widths[0] <= start.shape[1],

@@ -33,13 +33,19 @@ class TilePlan:
     warps: int
     widths: tuple[int, int]
     padded: int
-    refill: int = 4
+    refill: int = 6
     programs: int = 2
 
     @property
     def registers(self) -> int:
         """The most registers of a thread with which all programs fit at once."""
         return min(255, REGISTERS // (32 * self.warps * self.programs) // 8 * 8)
+
+
+    @property
+    def lines(self) -> int:
+        """The memory lines of 32 numbers that a row has at most, as a power of two."""
+        return 1 << (self.warps * sum(self.widths) // 32).bit_length()
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def tile_plan(n_labels: int, n_measurements: int) -> TilePlan | None:
     """Return the on-chip layout with the least padding; None where a row does not fit.
 
     >>> tile_plan(159, 15)
-    TilePlan(warps=4, widths=(32, 8), padded=16, refill=4, programs=2)
+    TilePlan(warps=4, widths=(32, 8), padded=16, refill=6, programs=2)
     >>> tile_plan(4096, 256) is None
     True
     """
