@@ -114,10 +114,8 @@ def descend_tiles(
     u_1 = tl.zeros([WARPS, ROWS, WIDTH_1], tl.float32)
     u_2 = tl.zeros([WARPS, ROWS, WIDTH_2], tl.float32)
     y_1, y_2, best_1, best_2, a_1, a_2 = u_1, u_2, u_1, u_2, u_1, u_2
-    # Of the last step: its push with momentum; for the bundle rule its slope, as the mixture of
-    # measurements' slopes and, where there is a quadratic term, of iterates.
+    # Of the last step: its push with momentum; for the bundle rule its slope.
     last_1, last_2 = u_1, u_2
-    last_slope = tl.zeros([ROWS, PADDED], tl.float32)
     q_1 = None
     q_2 = None
     if quadratic is not None:
@@ -174,11 +172,9 @@ def descend_tiles(
                 new_2 = fetched(quadratic + at + column_2, mine_2, ASSEMBLY)
                 q_1 = tl.where(fill, new_1 * inverse, q_1)
                 q_2 = tl.where(fill, new_2 * inverse, q_2)
-            if momentum is not None or (reach is not None and quadratic is not None):
+            if momentum is not None or reach is not None:
                 last_1 = tl.where(fill, 0.0, last_1)
                 last_2 = tl.where(fill, 0.0, last_2)
-            if reach is not None:
-                last_slope = tl.where(free[:, None], 0.0, last_slope)
             if BIAS_BY_ROW:
                 own_at = row[:, None] * n_measurements + m[None, :]
                 mine = free[:, None] & real[None, :]
@@ -227,13 +223,7 @@ def descend_tiles(
             moves = tl.where(change < atol, 0.0, 1.0)
         if reach is not None:
             # How it turns against the slope of the last step.
-            turn = slope - last_slope
-            n_high, n_low = in_halves(turn, WARPS)
-            n_1, n_2 = tl.zeros_like(u_1), tl.zeros_like(u_2)
-            if quadratic is not None:
-                n_1, n_2 = q_1 * (y_1 - last_1), q_2 * (y_2 - last_2)
-            n_1 = product(n_high, n_low, c_high_1, c_low_1, n_1)
-            n_2 = product(n_high, n_low, c_high_2, c_low_2, n_2)
+            n_1, n_2 = g_1 - last_1, g_2 - last_2
             weighted_1, weighted_2 = (y_1 - y_1 * y_1) * n_1, (y_2 - y_2 * y_2) * n_2
             if tau is None:
                 pull_1, pull_2 = g_1, g_2
@@ -268,14 +258,8 @@ def descend_tiles(
             old, cut = mixed(
                 smooth, cut + descent_row, along, bend, rate, weight_tau, step == 0, unit, ASSEMBLY
             )
-            last_slope = slope - old[:, None] * turn
-            if quadratic is not None:
-                last_1 = y_1 - old[None, :, None] * (y_1 - last_1)
-                last_2 = y_2 - old[None, :, None] * (y_2 - last_2)
-            # The mixture's own product: so g and n need not wait in registers for ``old``.
-            d_high, d_low = in_halves(last_slope, WARPS)
-            g_1 = product(d_high, d_low, c_high_1, c_low_1, own_slope(last_1, a_1, q_1))
-            g_2 = product(d_high, d_low, c_high_2, c_low_2, own_slope(last_2, a_2, q_2))
+            g_1, g_2 = g_1 - old[None, :, None] * n_1, g_2 - old[None, :, None] * n_2
+            last_1, last_2 = g_1, g_2
         elif decay is None:
             rate = tl.zeros([ROWS], tl.float32) + lr * unit
         else:
