@@ -49,7 +49,7 @@ PLANS = {
     "2 warps, 4 programs": TilePlan(2, (64, 16), 16, programs=4),
     "8 warps, 1 program": TilePlan(8, (16, 8), 16, programs=1),
 }
-REFILLS = {"4 warps, 2 programs": (2, 4, 8)}
+REFILLS = {"4 warps, 2 programs": (2, 6, 8)}
 SHAPES = {
     "983 labels, 15 measurements": (3185, 983, 15),
     "4,096 labels, 16 measurements": (2515, 4096, 16),

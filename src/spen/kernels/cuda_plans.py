@@ -33,7 +33,7 @@ class TilePlan:
     warps: int
     widths: tuple[int, int]
     padded: int
-    refill: int = 6
+    refill: int = 4
     programs: int = 2
 
     @property
@@ -69,7 +69,7 @@ def tile_plan(n_labels: int, n_measurements: int) -> TilePlan | None:
     """Return the on-chip layout with the least padding; None where a row does not fit.
 
     >>> tile_plan(159, 15)
-    TilePlan(warps=4, widths=(32, 8), padded=16, refill=6, programs=2)
+    TilePlan(warps=4, widths=(32, 8), padded=16, refill=4, programs=2)
     >>> tile_plan(4096, 256) is None
     True
     """
