@@ -40,6 +40,7 @@ from spen.runs import soft_labels
 from spen.scaling import Scaling
 from spen.structure import LabelStructure
 from spen.targets import Targets, read_targets
+from spen.versions import versions
 
 ROWS_AT_ONCE = 4096
 """Rows that are predicted at a time, to bound memory."""
@@ -61,6 +62,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
         plan_: the sizes and the training that were chosen.
+        notes_: text for readers of the model file: training rows, versions, the command.
     """
 
     # Set by scikit-learn's own checks.
@@ -145,6 +147,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             feature_names = getattr(self, "feature_names_in_", None)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
         self._take(fitted, scaling, targets, RowDigests.of(inputs))
+        self.notes_ = {"training rows": f"{n_rows:,}"} | versions()
         return self
 
     def _take(
@@ -241,8 +244,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         names = self.label_names_.tolist()
         return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
 
-    # In classifiers with a setting of this name it is both: what is learned, and how well a
-    # labelling fits it.
+    # Where a setting has this name too, it is both: what is learned, and how labels fit it.
     @SettingAndMethod
     def energy(self, X: Any, Y: Any) -> np.ndarray:
         """Return the energy (n,) of any labelling: the lower, the better it fits.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,6 +71,7 @@ def fit(
         label_names=data.label_names,
         feature_names=data.feature_names,
     )
+    classifier.notes_ |= {"trained on": train, "command": shlex.join(["spen", *sys.argv[1:]])}
     classifier.save(out)
     record: dict[str, Any] = {
         "model": str(out),

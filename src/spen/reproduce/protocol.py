@@ -20,9 +20,10 @@ from spen.decoding import apply_threshold, tune_threshold
 from spen.domains import UnitBox
 from spen.metrics import example_f1, hamming_error, search_error_rate
 from spen.model import SPEN
-from spen.reproduce.records import Record, Records, versions
+from spen.reproduce.records import Record, Records
 from spen.reproduce.settings import Method
 from spen.training import train
+from spen.versions import versions
 
 HELD_OUT = 0.2
 F1_RULE = "example-averaged F1 x 100; a row empty in truth and prediction counts 1"

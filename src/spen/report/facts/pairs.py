@@ -1,0 +1,132 @@
+"""Pairs of labels: what the energy does with them, and how often the data have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spen.context import Context
+from spen.energies.base import Energy, add_problems, energy_terms
+from spen.energies.local import LocalEnergy
+from spen.model import SPEN
+from spen.report.facts.arrays import rounded
+from spen.runs import densified
+
+CANDIDATES = 160
+"""Labels whose pairs are looked at."""
+
+SHOWN = 28
+"""Pairs that a graph draws."""
+
+AT_ONCE = 1 << 22
+"""Entries of y whose energies are computed together."""
+
+
+def global_terms(model: SPEN) -> list[Energy]:
+    """Return the energies that see labels together."""
+    return [term for term in energy_terms(model.energy) if not isinstance(term, LocalEnergy)]
+
+
+def looks_at_features(terms: list[Energy]) -> bool:
+    """Whether what the energies do with labels differs from row to row."""
+    return any(term.n_features is not None for term in terms)
+
+
+def pair_facts(
+    terms: list[Energy], names: list[str], labels: Any, features: Tensor, numbers: np.ndarray
+) -> dict[str, Any] | None:
+    """Return the strongest pairs of the energy, beside how the same labels meet in the data.
+
+    Args:
+        terms: the energies that see labels together; without any, None is returned.
+        names: of all labels.
+        labels: (n, L) the data's, or None where none are at hand.
+        features: (r, f) of some rows, over which energies that look at them are averaged.
+        numbers: the labels to look at.
+    """
+    if not terms or len(numbers) < 2:
+        return None
+    table = interactions(terms, len(names), numbers, features)
+    first, second = np.triu_indices(len(numbers), 1)
+    strength = table[first, second]
+    top = np.argsort(-np.abs(strength), kind="stable")[:SHOWN]
+    top = top[np.abs(strength[top]) > 0]
+    nodes = np.unique(np.concatenate([first[top], second[top]]))
+    place = {int(node): k for k, node in enumerate(nodes)}
+    energy = [[place[int(first[k])], place[int(second[k])], float(strength[k])] for k in top]
+    facts: dict[str, Any] = {
+        "looked_at": len(numbers),
+        "labels": len(names),
+        "names": [names[numbers[node]] for node in nodes],
+        "energy": [[a, b, float(f"{value:.3g}")] for a, b, value in energy],
+        "data": None,
+    }
+    if labels is None:
+        return facts
+    together, expected, phi = meetings(labels, numbers)
+    facts["together"] = [int(together[first[k], second[k]]) for k in top]
+    facts["expected"] = rounded([expected[first[k], second[k]] for k in top], 1)
+    inner_first, inner_second = np.triu_indices(len(nodes), 1)
+    inner = phi[nodes[inner_first], nodes[inner_second]]
+    best = np.argsort(-np.abs(inner), kind="stable")[:SHOWN]
+    facts["data"] = [
+        [int(inner_first[k]), int(inner_second[k]), float(f"{inner[k]:.3g}")] for k in best
+    ]
+    facts["agree"] = int(sum(strength[k] * phi[first[k], second[k]] < 0 for k in top))
+    facts["rows"] = labels.shape[0]
+    return facts
+
+
+@torch.no_grad()
+def interactions(
+    terms: list[Energy], size: int, numbers: np.ndarray, features: Tensor
+) -> np.ndarray:
+    """Return what energies add when two labels are on together, (k, k): below zero they attract.
+
+    It is E(both) − E(one) − E(other) + E(neither) with all other labels off, averaged over the
+    rows of features.
+    """
+    count = len(numbers)
+    first, second = np.triu_indices(count, 1)
+    total = np.zeros((count, count))
+    rows = features if looks_at_features(terms) else features[:1]
+
+    def values(on: np.ndarray, row: Tensor) -> np.ndarray:
+        """Return the energy where the labels of each row of ``on`` are on."""
+        parts, step = [np.zeros(0)], max(1, AT_ONCE // size)
+        for begin in range(0, len(on), step):
+            chosen = torch.from_numpy(on[begin : begin + step]).to(row.device)
+            y = row.new_zeros(len(chosen), size).scatter_(1, chosen, 1.0)
+            context = Context(row.expand(len(chosen), -1))
+            problem = add_problems([term.bind(context) for term in terms])
+            parts.append(problem.value(y).double().cpu().numpy())
+        return np.concatenate(parts)
+
+    for row in rows.split(1):
+        neither = values(np.zeros((1, 0), dtype=np.int64), row)
+        alone = values(numbers[:, None], row)
+        both = values(np.stack([numbers[first], numbers[second]], axis=1), row)
+        total[first, second] += both - alone[first] - alone[second] + neither
+    total /= len(rows)
+    return total + total.T
+
+
+def meetings(labels: Any, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how often labels are on together, how often by chance, and their φ coefficient.
+
+    >>> together, expected, phi = meetings(np.array([[1, 1], [1, 1], [0, 0], [0, 0]]), np.arange(2))
+    >>> float(together[0, 1]), float(expected[0, 1]), float(phi[0, 1])
+    (2.0, 1.0, 1.0)
+    """
+    chosen = np.nan_to_num(densified(labels[:, numbers])).astype(np.float64)
+    rows = max(1, len(chosen))
+    together = chosen.T @ chosen
+    share = chosen.sum(0) / rows
+    expected = rows * np.outer(share, share)
+    spread = np.sqrt(share * (1 - share))
+    scale = np.outer(spread, spread)
+    phi = np.divide(together / rows - expected / rows, scale, where=scale > 0, out=scale * 0)
+    return together, expected, phi
