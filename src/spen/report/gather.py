@@ -18,6 +18,7 @@ from spen.report.facts.pairs import CANDIDATES, global_terms, looks_at_features,
 from spen.report.facts.scores import calibration_facts, hardest_rows, label_scores
 from spen.report.facts.structure import strongest_labels, structure_facts
 from spen.report.facts.training import training_facts
+from spen.report.names import common_beginning, shown_names
 from spen.report.subject import Judged, Subject
 from spen.versions import versions
 
@@ -50,6 +51,7 @@ def gather(
     if classifier is None:
         return facts
     facts |= {"model": model_facts(classifier), "training": training_facts(classifier)}
+    facts["beginning"] = common_beginning([str(name) for name in classifier.label_names_.tolist()])
     facts["structure"] = structure_facts(classifier)
     facts["rows"] = None
     if judged is None:
@@ -78,7 +80,7 @@ def gather(
 
 def _pairs(classifier: LabelClassifier, subject: Subject | None, labels: Any) -> Facts | None:
     model = classifier.model_
-    names = [str(name) for name in classifier.label_names_.tolist()]
+    names = shown_names(classifier.label_names_.tolist())
     terms = global_terms(model)
     if subject is not None:
         rows = subject.scaled[np.arange(min(SAMPLED_ROWS, len(subject.judged.rows)))]

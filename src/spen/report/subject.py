@@ -21,6 +21,7 @@ from spen.label_classifier import LabelClassifier
 from spen.metrics import row_f1
 from spen.model import SPEN
 from spen.plan import Prediction
+from spen.report.names import shown_names
 from spen.runs import densified, soft_labels
 
 LARGEST_LABELLING = 4_000_000
@@ -89,8 +90,8 @@ class Subject:
 
     @property
     def label_names(self) -> list[str]:
-        """The names of the labels, as text."""
-        return [str(name) for name in self.classifier.label_names_.tolist()]
+        """The names of the labels, as the page shows them."""
+        return shown_names(self.classifier.label_names_.tolist())
 
     @property
     def takes_sets(self) -> bool:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-import spen
 from spen.energies.base import Energy, energy_terms
 from spen.energies.unsized import UnsizedEnergy
-from spen.features import MLP
+from spen.features import MLP, Identity
 from spen.inference.descent import Descent
 from spen.label_classifier import LabelClassifier
 from spen.metrics import score_all
@@ -23,6 +22,7 @@ DECODINGS = {
     "label_thresholds": "a threshold for each label",
     "expected_f1": "the labels of largest expected F1",
 }
+VERSIONS = ("spen", "torch", "numpy", "python")
 SCORE_NAMES = {
     "example_f1": "F1, averaged over rows",
     "micro_f1": "F1 of all decisions",
@@ -58,9 +58,9 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
     score = "F1" if _sets(classifier) else "accuracy"
     facts.append((f"{score} of held-out training rows", f"{100 * classifier.held_out_score_:.2f}"))
     notes = classifier.notes_
-    facts += [(name, text) for name, text in notes.items() if name != "command"]
-    if notes.get("spen") != spen.__version__:
-        facts.append(("this page made by", f"spen {spen.__version__}"))
+    facts += [(name, note) for name, note in notes.items() if name not in ("command", *VERSIONS)]
+    made = ", ".join(f"{name} {notes[name]}" for name in VERSIONS if name in notes)
+    facts.append(("trained with", made))
     settings = [
         (name, _in_words(value)) for name, value in classifier.get_params(deep=False).items()
     ]
@@ -104,12 +104,12 @@ def _network(features: Any) -> str:
     if isinstance(features, LabelScores):
         parts = [_network(network) for network in features.networks]
         unique = list(dict.fromkeys(parts))
-        words = [f"{parts.count(each)} × {each}" for each in unique]
-        return "label scores of " + " and ".join(words) if len(parts) > 1 else parts[0]
+        words = [f"{n} × {each}" if (n := parts.count(each)) > 1 else each for each in unique]
+        return f"averaged label scores of {' and '.join(words)}" if len(parts) > 1 else parts[0]
     if isinstance(features, MLP):
         widths = [str(weight.shape[1]) for weight in features.weights]
-        return f"{len(widths)} layers of {', '.join(widths)}" if len(widths) > 1 else "1 layer"
-    return type(features).__name__.lower()
+        return f"layers of {', '.join(widths)}" if len(widths) > 1 else f"one layer of {widths[0]}"
+    return "none: linear in the inputs" if isinstance(features, Identity) else _in_words(features)
 
 
 def _energy(term: Energy) -> str:

@@ -18,8 +18,8 @@ from spen.runs import densified
 CANDIDATES = 160
 """Labels whose pairs are looked at."""
 
-SHOWN = 28
-"""Pairs that a graph draws."""
+OF_EACH_SIGN, OF_EACH_LABEL = 16, 3
+"""Pairs that a graph draws: of those that attract and of those that repel, and of one label."""
 
 AT_ONCE = 1 << 22
 """Entries of y whose energies are computed together."""
@@ -52,8 +52,7 @@ def pair_facts(
     table = interactions(terms, len(names), numbers, features)
     first, second = np.triu_indices(len(numbers), 1)
     strength = table[first, second]
-    top = np.argsort(-np.abs(strength), kind="stable")[:SHOWN]
-    top = top[np.abs(strength[top]) > 0]
+    top = _strongest(first, second, strength)
     nodes = np.unique(np.concatenate([first[top], second[top]]))
     place = {int(node): k for k, node in enumerate(nodes)}
     energy = [[place[int(first[k])], place[int(second[k])], float(strength[k])] for k in top]
@@ -71,13 +70,29 @@ def pair_facts(
     facts["expected"] = rounded([expected[first[k], second[k]] for k in top], 1)
     inner_first, inner_second = np.triu_indices(len(nodes), 1)
     inner = phi[nodes[inner_first], nodes[inner_second]]
-    best = np.argsort(-np.abs(inner), kind="stable")[:SHOWN]
+    best = _strongest(inner_first, inner_second, inner)
     facts["data"] = [
         [int(inner_first[k]), int(inner_second[k]), float(f"{inner[k]:.3g}")] for k in best
     ]
     facts["agree"] = int(sum(strength[k] * phi[first[k], second[k]] < 0 for k in top))
     facts["rows"] = labels.shape[0]
     return facts
+
+
+def _strongest(first: np.ndarray, second: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """Return the numbers of the strongest pairs of both signs, no label too often."""
+    chosen: list[int] = []
+    for sign in (-1, 1):
+        used = np.zeros(int(second.max(initial=0)) + 1, dtype=int)
+        taken = 0
+        for k in np.argsort(-sign * strength, kind="stable"):
+            if taken == OF_EACH_SIGN or sign * strength[k] <= 0:
+                break
+            if max(used[first[k]], used[second[k]]) < OF_EACH_LABEL:
+                used[[first[k], second[k]]] += 1
+                taken += 1
+                chosen.append(int(k))
+    return np.array(sorted(chosen, key=lambda k: -abs(strength[k])), dtype=int)
 
 
 @torch.no_grad()

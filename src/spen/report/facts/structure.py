@@ -10,6 +10,7 @@ import numpy as np
 from spen.errors import InputError
 from spen.label_classifier import LabelClassifier
 from spen.report.facts.arrays import packed, rounded
+from spen.report.names import shown_names
 from spen.structure import LabelStructure
 
 MOST_LABELS = 300
@@ -18,13 +19,14 @@ MOST_LABELS = 300
 NAMED_LABELS, NAMED_MEASUREMENTS = 40, 16
 """What is shown with names."""
 
-STRONGEST = 6
+LISTED_MEASUREMENTS, STRONGEST = 12, 4
+"""Measurements of the table, and the labels that it names of each."""
 
 
 def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
     """Return the measurement matrix sorted for the eye; None where the energy has none."""
     try:
-        structure = _labels_by_text(classifier.structure())
+        structure = _with_shown_names(classifier.structure())
     except InputError:
         return None
     most = min(MOST_LABELS, structure.measurements.shape[1])
@@ -38,7 +40,8 @@ def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
         readout=structure.readout[by_say] if _weighs(structure) else structure.readout,
     )
     named_matrix, named_rows, named_columns = sorted_matrix(small)
-    limit = float(np.abs(matrix).max()) or 1.0
+    # A few weights may be far larger; full colour begins where they do.
+    limit = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
     return {
         "measurements": len(structure.measurements),
         "labels": structure.measurements.shape[1],
@@ -47,7 +50,7 @@ def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
         "names": [structure.label_names[labels[i]] for i in columns],
         "rows": (rows + 1).tolist(),
         "shape": list(matrix.shape),
-        "values": packed(np.round(127 * matrix / limit), "i1"),
+        "values": packed(np.round(127 * np.clip(matrix / limit, -1, 1)), "i1"),
         "named": {
             "names": [structure.label_names[named[i]] for i in named_columns],
             "rows": [int(by_say[i]) + 1 for i in named_rows],
@@ -80,8 +83,8 @@ def sorted_matrix(structure: LabelStructure) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _strongest(structure: LabelStructure) -> list[dict[str, Any]]:
-    numbers = structure.by_say()[:NAMED_MEASUREMENTS]
-    top = structure.strongest(STRONGEST)[:NAMED_MEASUREMENTS]
+    numbers = structure.by_say()[:LISTED_MEASUREMENTS]
+    top = structure.strongest(STRONGEST)[:LISTED_MEASUREMENTS]
     return [
         {
             "measurement": int(number) + 1,
@@ -97,8 +100,8 @@ def _part(structure: LabelStructure, labels: np.ndarray) -> LabelStructure:
     return replace(structure, measurements=structure.measurements[:, labels], label_names=names)
 
 
-def _labels_by_text(structure: LabelStructure) -> LabelStructure:
-    return replace(structure, label_names=tuple(map(str, structure.label_names)))
+def _with_shown_names(structure: LabelStructure) -> LabelStructure:
+    return replace(structure, label_names=tuple(shown_names(structure.label_names)))
 
 
 def _weighs(structure: LabelStructure) -> bool:

@@ -10,12 +10,12 @@ from spen.label_classifier import LabelClassifier
 
 def training_facts(classifier: LabelClassifier) -> list[dict[str, Any]]:
     """Return each run's stages with their epochs' losses and held-out scores (or None)."""
-    runs = [("trained while tuning, on part of the rows", classifier.history_)]
+    runs = [("the run that tunes, on part of the rows", classifier.history_)]
     if classifier.refit_history_ is not None:
-        runs.append(("trained in the end, on all rows", classifier.refit_history_))
+        runs.append(("the last run, on all rows", classifier.refit_history_))
     if classifier.plan_.cross_fit:
-        runs = [("the energy", classifier.history_)]
-        runs.append(("the label-wise model, on all rows", classifier.refit_history_))
+        runs = [("the energy's training", classifier.history_)]
+        runs.append(("the label-wise model's, on all rows", classifier.refit_history_))
     return [
         {"run": name, "stages": _stages(history)}
         for name, history in runs
