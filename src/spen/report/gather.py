@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from spen.errors import InputError
 from spen.label_classifier import LabelClassifier
@@ -23,7 +22,7 @@ from spen.report.subject import Judged, Subject
 from spen.versions import versions
 
 SAMPLED_ROWS = 8
-"""Rows over which energies that look at features are averaged."""
+"""Rows over which what energies do with pairs is averaged."""
 
 Facts = dict[str, Any]
 
@@ -79,16 +78,15 @@ def gather(
 
 
 def _pairs(classifier: LabelClassifier, subject: Subject | None, labels: Any) -> Facts | None:
-    model = classifier.model_
+    model, terms = classifier.model_, global_terms(classifier.model_)
     names = shown_names(classifier.label_names_.tolist())
-    terms = global_terms(model)
+    features, backgrounds = model.reference.new_zeros(1, 0), None
     if subject is not None:
-        rows = subject.scaled[np.arange(min(SAMPLED_ROWS, len(subject.judged.rows)))]
-        features = model.context(rows).features.detach()
+        rows = np.arange(min(SAMPLED_ROWS, len(subject.judged.rows)))
+        features = model.context(subject.scaled[rows]).features.detach()
+        backgrounds = np.nan_to_num(subject.truth[rows])
     elif looks_at_features(terms):
         return None
-    else:
-        features = torch.zeros(1, 0)
     try:
         numbers = strongest_labels(classifier.structure(), CANDIDATES)
     except InputError:
@@ -96,4 +94,4 @@ def _pairs(classifier: LabelClassifier, subject: Subject | None, labels: Any) ->
         if labels is not None:
             count = np.asarray(np.nan_to_num(labels.sum(0))).ravel()
             numbers = np.argsort(-count, kind="stable")[:CANDIDATES]
-    return pair_facts(terms, names, labels, features, numbers)
+    return pair_facts(terms, names, numbers, features, backgrounds, labels)

@@ -9,9 +9,9 @@ SEPARATORS = "_.:/- "
 
 
 def common_beginning(names: Sequence[str]) -> str:
-    """Return what all names begin with, up to a separator; "" where that is nothing.
+    """Return what all names begin with, up to a separator, if the rest still says something.
 
-    >>> common_beginning(["TAG_web", "TAG_wiki"]), common_beginning(["Class1", "Class2"])
+    >>> common_beginning(["TAG_web", "TAG_wiki"]), common_beginning(["label 1", "label 2"])
     ('TAG_', '')
     """
     if len(names) < 2:
@@ -21,8 +21,9 @@ def common_beginning(names: Sequence[str]) -> str:
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     shared = "".join(sign for sign, _ in same)
     cut = max(shared.rfind(sign) for sign in SEPARATORS) + 1
-    # A name that is nothing else would have none left.
-    return "" if any(len(name) == cut for name in names) else shared[:cut]
+    rests = [name[cut:] for name in names]
+    telling = sum(any(sign.isalpha() for sign in rest) for rest in rests)
+    return shared[:cut] if all(rests) and 2 * telling >= len(rests) else ""
 
 
 def shown_names(names: Sequence[object]) -> list[str]:

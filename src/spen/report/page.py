@@ -19,7 +19,6 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 """What a browser may do for the page: nothing that leaves it."""
 
 ADDRESSES = {
-    "runs": "Runs",
     "model": "Model",
     "examples": "Examples",
     "labels": "Label structure",
@@ -28,6 +27,7 @@ ADDRESSES = {
     "calibration": "Calibration",
     "hardest": "Hardest rows",
     "training": "Training",
+    "runs": "Runs",
 }
 
 
@@ -62,11 +62,10 @@ def render(facts: dict[str, Any]) -> str:
 
 def _sections(facts: dict[str, Any]) -> dict[str, str]:
     """Return the sections that there is something to say in, in order."""
-    sections = {}
-    if facts["folder"] is not None and (facts["folder"]["runs"] or facts["folder"]["pictures"]):
-        sections["runs"] = folder_section(facts["folder"])
+    sections, folder = {}, facts["folder"]
+    runs = folder_section(folder) if folder and (folder["runs"] or folder["pictures"]) else ""
     if facts["model"] is None:
-        return sections
+        return {"runs": runs}
     sections["model"] = model_section(facts)
     judged = facts["rows"] is not None
     if judged and facts["examples"]["examples"]:
@@ -79,13 +78,14 @@ def _sections(facts: dict[str, Any]) -> dict[str, str]:
         sections["calibration"] = calibration_section(facts["calibration"])
         sections["hardest"] = hardest_section(facts["hardest"])
     sections["training"] = training_section(facts["training"])
+    sections["runs"] = runs
     return {name: content for name, content in sections.items() if content}
 
 
 def _for_script(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the part of the facts that the page's script computes with."""
     structure = facts.get("structure")
-    names = ("names", "rows", "shape", "values", "limit")
+    names = ("names", "rows", "labels_across", "shape", "values", "limit")
     return {
         "examples": facts.get("examples"),
         "matrix": structure and {name: structure[name] for name in names},

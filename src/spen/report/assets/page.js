@@ -38,7 +38,8 @@
       const row = Math.floor(inside((event.clientY - box.top) / box.height) * rows);
       const column = Math.floor(inside((event.clientX - box.left) / box.width) * columns);
       const weight = (values[row * columns + column] / 127) * matrix.limit;
-      readout.textContent = `${matrix.names[column]}, measurement ${matrix.rows[row]}: ${weight.toFixed(2)}`;
+      const [label, measurement] = matrix.labels_across ? [column, row] : [row, column];
+      readout.textContent = `${matrix.names[label]}, measurement ${matrix.rows[measurement]}: ${weight.toFixed(2)}`;
     });
   }
 

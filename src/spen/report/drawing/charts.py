@@ -124,7 +124,8 @@ def drawing(title: str, height: float, parts: Sequence[str], width: float = WIDT
     """Return a drawing of this height that shrinks with the window."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" class="chart" '
-        f'style="max-width:{width * 1.25:g}px" role="img" aria-label="{text(title)}">{"".join(parts)}</svg>'
+        f'style="max-width:{width * 1.25:g}px" role="img" '
+        f'aria-label="{text(title)}">{"".join(parts)}</svg>'
     )
 
 

@@ -24,7 +24,7 @@ def training_section(runs: list[Facts]) -> str:
     header = ["run", "stage", "epoch", "loss", "held-out score × 100"]
     caption = "Every epoch in numbers"
     listed = details(caption, table(header, rows, caption=caption, numbers=[2, 3, 4]))
-    return section("training", "Training", side_by_side(*charts), listed)
+    return section("training", "Training", side_by_side(*charts, kind="columns small"), listed)
 
 
 def _stage_charts(run: str, stage: Facts) -> list[str]:
@@ -97,5 +97,9 @@ def convergence_section(facts: Facts) -> str:
             caption, table(["step", "energy", "F1"], listed, caption=caption, numbers=[0, 1, 2])
         )
     return section(
-        "convergence", "How inference converges", paragraph(words), side_by_side(*charts), table_of
+        "convergence",
+        "How inference converges",
+        paragraph(words),
+        side_by_side(*charts, kind="columns small"),
+        table_of,
     )

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from spen.report.drawing.heat import shorten
 from spen.report.drawing.markup import text
 
-SIZE, MARGIN = 520, 118
+SIZE = 520
+LONGEST = 16
+"""Letters of a name that are shown."""
 
 
 def label_graph(title: str, names: Sequence[str], pairs: Sequence[Sequence[Any]]) -> str:
@@ -22,7 +22,8 @@ def label_graph(title: str, names: Sequence[str], pairs: Sequence[Sequence[Any]]
         names: of the labels, around the circle in this order.
         pairs: (first, second, strength), above zero for labels that belong together.
     """
-    count, centre, radius = len(names), SIZE / 2, SIZE / 2 - MARGIN
+    longest = min(LONGEST, max((len(name) for name in names), default=0))
+    count, centre, radius = len(names), SIZE / 2, SIZE / 2 - 22 - 6.4 * longest
     angles = [2 * math.pi * (k / max(count, 1)) - math.pi / 2 for k in range(count)]
     at = [(centre + radius * math.cos(a), centre + radius * math.sin(a)) for a in angles]
     strongest = max((abs(pair[2]) for pair in pairs), default=1.0) or 1.0
@@ -31,11 +32,11 @@ def label_graph(title: str, names: Sequence[str], pairs: Sequence[Sequence[Any]]
         (x1, y1), (x2, y2) = at[first], at[second]
         # Bent towards the centre, so that neighbours are linked beside the circle, not along it.
         bend_x, bend_y = (x1 + x2) / 2 * 0.35 + centre * 0.65, (y1 + y2) / 2 * 0.35 + centre * 0.65
-        kind, sign = ("together", "together") if strength > 0 else ("apart", "apart")
+        kind = "together" if strength > 0 else "apart"
         parts.append(
             f'<path class="link {kind}" d="M{x1:.1f} {y1:.1f}Q{bend_x:.1f} {bend_y:.1f} {x2:.1f} '
             f'{y2:.1f}" stroke-width="{0.8 + 4 * abs(strength) / strongest:.1f}"><title>'
-            f"{text(names[first])} and {text(names[second])}: {sign}, {abs(strength):g}"
+            f"{text(names[first])} and {text(names[second])}: {kind}, {abs(strength):g}"
             f"</title></path>"
         )
     for name, (x, y), angle in zip(names, at, angles, strict=True):
@@ -45,40 +46,11 @@ def label_graph(title: str, names: Sequence[str], pairs: Sequence[Sequence[Any]]
         offset, anchor = (-9, "end") if flipped else (9, "start")
         parts.append(f'<circle class="node" cx="{x:.1f}" cy="{y:.1f}" r="3.2"/>')
         parts.append(
-            f'<text transform="translate({x:.1f} {y:.1f}) rotate({turn:.1f})" x="{offset}" y="4" '
-            f'text-anchor="{anchor}">{text(shorten(name, 16))}<title>{text(name)}</title></text>'
+            f'<text transform="translate({x:.1f} {y:.1f}) rotate({turn:.1f})" x="{offset}" '
+            f'y="4" text-anchor="{anchor}">{text(shorten(name, LONGEST))}'
+            f"<title>{text(name)}</title></text>"
         )
     return (
         f'<svg viewBox="0 0 {SIZE} {SIZE}" class="graph" role="img" aria-label="{text(title)}">'
         f"{''.join(parts)}</svg>"
     )
-
-
-def around(count: int, pairs: Sequence[Sequence[Any]]) -> list[int]:
-    """Return an order of labels in which those that share strong pairs stand together.
-
-    It sorts them by the second eigenvector of the graph's Laplacian, component by component.
-
-    >>> around(4, [(0, 2, 1.0), (1, 3, 1.0)])
-    [0, 2, 1, 3]
-    """
-    weights = np.zeros((count, count))
-    for first, second, strength in pairs:
-        weights[first, second] = weights[second, first] = abs(strength)
-    order: list[int] = []
-    left = set(range(count))
-    while left:
-        members, waiting = [], [min(left)]
-        while waiting:
-            node = waiting.pop()
-            if node in left:
-                left.remove(node)
-                members.append(node)
-                waiting += [int(k) for k in np.flatnonzero(weights[node]) if int(k) in left]
-        members.sort()
-        part = weights[np.ix_(members, members)]
-        _, vectors = np.linalg.eigh(np.diag(part.sum(1)) - part)
-        second = vectors[:, min(1, len(members) - 1)]
-        second = second * (1 if second[0] <= 0 else -1)
-        order += [members[k] for k in np.argsort(second.round(9), kind="stable")]
-    return order

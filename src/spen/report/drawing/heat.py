@@ -24,10 +24,12 @@ def overview(structure: dict[str, Any]) -> str:
     pixels = np.zeros((rows, columns, 4), np.uint8)
     pixels[values > 0, :3], pixels[values < 0, :3] = ORANGE, BLUE
     pixels[..., 3] = np.abs(values.astype(float)) / 127 * 255
+    height = min(max(rows, columns / 6), columns / 2.6)
+    sides = ("measurements", "labels") if structure["labels_across"] else ("labels", "measurements")
+    words = f"Heat map of {rows} {sides[0]} (down) by {columns} {sides[1]} (across)"
     return (
         f'<div class="overview"><img id="matrix" src="{png_address(pixels)}" '
-        f'style="aspect-ratio:{columns}/{max(rows, columns / 5):g}" alt="Heat map of {rows} '
-        f"measurements (down) by {columns} labels (across); the strongest part follows with "
+        f'style="aspect-ratio:{columns}/{height:g}" alt="{words}; the strongest part follows with '
         f'names.">'
         f'<p id="matrix-readout" class="readout" aria-live="polite"></p></div>'
     )
@@ -39,10 +41,11 @@ def named(part: dict[str, Any]) -> str:
     matrix = np.asarray(part["matrix"], dtype=float)
     limit = float(np.abs(matrix).max(initial=0.0)) or 1.0
     count = matrix.shape[0]
-    width, height = NAMES + CELL * count + 4, 24 + LINE * len(names) + 4
+    cell = max(CELL, min(56, 340 // max(1, count)))
+    width, height = NAMES + cell * count + 4, 24 + LINE * len(names) + 4
     parts = []
     for k, number in enumerate(part["rows"]):
-        x = NAMES + CELL * k + CELL / 2
+        x = NAMES + cell * k + cell / 2
         parts.append(f'<text x="{x:g}" y="16" text-anchor="middle" class="small">{number}</text>')
     for i, name in enumerate(names):
         y = 24 + LINE * i
@@ -54,7 +57,7 @@ def named(part: dict[str, Any]) -> str:
             value = matrix[k, i]
             kind = "above" if value > 0 else "below"
             parts.append(
-                f'<rect class="{kind}" x="{NAMES + CELL * k}" y="{y}" width="{CELL - 1}" '
+                f'<rect class="{kind}" x="{NAMES + cell * k}" y="{y}" width="{cell - 1}" '
                 f'height="{LINE - 1}" fill-opacity="{abs(value) / limit:.2f}"><title>'
                 f"{text(name)}, measurement {part['rows'][k]}: {value:+.2f}</title></rect>"
             )

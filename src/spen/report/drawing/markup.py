@@ -49,9 +49,9 @@ def figure(drawing: str, caption: str, kind: str = "") -> str:
     )
 
 
-def side_by_side(*parts: str) -> str:
+def side_by_side(*parts: str, kind: str = "columns") -> str:
     """Return parts next to each other where the window is wide enough."""
-    return f'<div class="columns">{"".join(parts)}</div>\n'
+    return f'<div class="{kind}">{"".join(parts)}</div>\n'
 
 
 def details(summary: str, content: str) -> str:

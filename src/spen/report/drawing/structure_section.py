@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spen.report.drawing.graph import around, label_graph
+from spen.report.drawing.graph import label_graph
 from spen.report.drawing.heat import named, overview
 from spen.report.drawing.markup import details, figure, paragraph, section, side_by_side, table
 
@@ -20,7 +20,7 @@ def structure_section(structure: Facts | None, pairs: Facts | None) -> str:
     if structure is not None:
         parts.append(_measurements(structure))
     if pairs is not None and pairs["energy"]:
-        parts.append(_pairs(pairs))
+        parts.append(_pairs(pairs, structure["names"] if structure else []))
     return section("labels", "What the energy knows about labels", *parts)
 
 
@@ -39,9 +39,11 @@ def _measurements(structure: Facts) -> str:
     parts = [paragraph(words)]
     small = structure["named"]
     if total > len(small["names"]) or count > len(small["rows"]):
+        sides = [f"{count:,} measurements", f"{shown} labels"]
+        down, across = sides if structure["labels_across"] else sides[::-1]
         caption = (
-            f"The measurement matrix: {count:,} measurements (down) by {shown} labels (across). "
-            f"Full colour is a weight of ±{structure['limit']:g}."
+            f"The measurement matrix: {down} (down) by {across} (across). Full colour is a weight "
+            f"of ±{structure['limit']:g} or more."
         )
         parts.append(figure(overview(structure), caption, "wide"))
     strongest = table(
@@ -64,8 +66,11 @@ def _measurements(structure: Facts) -> str:
     return "".join([*parts, side_by_side(figure(named(small), caption), strongest)])
 
 
-def _pairs(pairs: Facts) -> str:
-    order = around(len(pairs["names"]), pairs["energy"])
+def _pairs(pairs: Facts, alike: list[str]) -> str:
+    """Draw the pairs, around the circle in the order in which alike labels stand together."""
+    rank = {name: k for k, name in enumerate(alike)}
+    listed = range(len(pairs["names"]))
+    order = sorted(listed, key=lambda node: rank.get(pairs["names"][node], len(rank)))
     place = {node: k for k, node in enumerate(order)}
     names = [pairs["names"][node] for node in order]
     looked = pairs["looked_at"]
@@ -78,8 +83,8 @@ def _pairs(pairs: Facts) -> str:
     energy = label_graph("Pairs by the energy", names, placed(pairs["energy"], -1))
     words = (
         f"The {len(pairs['energy'])} pairs among {among} that change the energy most when both "
-        "labels are on, no label with more than three of a kind. Solid blue lines pull together, "
-        "dashed orange ones push apart; thicker is stronger."
+        f"labels are on, {pairs['background']}; no label with more than three of a kind. Solid "
+        "blue lines pull together, dashed orange ones push apart; thicker is stronger."
     )
     figures = [figure(energy, "By the energy.")]
     header, numbers = ["label", "and", "the energy", "strength"], [3]

@@ -46,10 +46,13 @@ def convergence_facts(subject: Subject) -> dict[str, Any] | None:
 
 
 def _edges(steps: np.ndarray) -> np.ndarray:
-    """Return edges at whole steps, about thirty of them."""
+    """Return edges at round numbers of steps, at most thirty of them."""
     low, high = int(steps.min()), int(steps.max()) + 1
-    width = max(1, -(-(high - low) // 30))
-    return np.arange(low, high + width, width)
+    width = next(w for w in _WIDTHS if (high - low) / w <= 30)
+    return np.arange(low // width * width, high + width, width)
+
+
+_WIDTHS = [factor * 10**power for power in range(9) for factor in (1, 2, 5)]
 
 
 def _along(subject: Subject, steps: int) -> dict[str, Any] | None:

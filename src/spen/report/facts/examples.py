@@ -37,7 +37,8 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     examples = []
     for k, (row, why) in enumerate(chosen):
         truth = subject.truth[row]
-        shown = shown_labels(truth, ys[0, k], end[k])
+        likely = end[k] if subject.label_wise is None else subject.label_wise[row]
+        shown = shown_labels(truth, likely, end[k])
         last = int(steps[k])
         example: dict[str, Any] = {
             "row": int(subject.judged.numbers[row]) + 1,
@@ -94,16 +95,15 @@ def choose_rows(subject: Subject) -> list[tuple[int, str]]:
     return list(chosen.items())
 
 
-def shown_labels(truth: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return the labels worth showing: all of few, else those that are true, likely or move.
+def shown_labels(truth: np.ndarray, label_wise: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return the labels worth showing: all of few, else the true ones and the most likely.
 
-    >>> shown_labels(np.eye(30)[3], np.full(30, 0.5), np.eye(30)[9])[:2].tolist()
+    >>> shown_labels(np.eye(30)[3], np.full(30, 0.1), np.eye(30)[9])[:2].tolist()
     [3, 9]
     """
     if len(truth) <= SHOWN_LABELS + 4:
         return np.arange(len(truth))
-    # Where all labels start alike, the start says nothing.
-    likely = np.maximum(end, start) if start.max() > start.min() else end
+    likely = np.maximum(end, label_wise)
     return np.argsort(-(10 * (truth == 1) + likely), kind="stable")[:SHOWN_LABELS]
 
 

@@ -82,7 +82,7 @@ def _how(subject: Subject) -> dict[str, Any] | str:
     fixed = isinstance(objective, UnrolledLikelihood)
     if not fixed and (stopping.scope != "example" or stopping.fraction < 1):
         return "predictions stop by batches, and a page has one row at a time"
-    rule = inference.rule
+    rule: Any = inference.rule
     return {
         "rule": type(rule).__name__,
         "settings": {field.name: getattr(rule, field.name) for field in fields(rule)},

@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from spen.energies.base import Energy, energy_terms
+from spen.energies.label import LabelEnergy
 from spen.energies.unsized import UnsizedEnergy
 from spen.features import MLP, Identity
 from spen.inference.descent import Descent
@@ -120,7 +121,7 @@ def _energy(term: Energy) -> str:
         words += f", {len(measurements)} measurements"
     if curve is not None:
         words += f" ({curve.name})"
-    if getattr(term, "hidden", ()):
+    if isinstance(term, LabelEnergy) and term.hidden:
         words += f", hidden layers of {', '.join(map(str, term.hidden))}"
     rank = getattr(term, "rank", None)
     return words if rank is None else f"{words}, rank {rank}"

@@ -21,8 +21,11 @@ CANDIDATES = 160
 OF_EACH_SIGN, OF_EACH_LABEL = 16, 3
 """Pairs that a graph draws: of those that attract and of those that repel, and of one label."""
 
-AT_ONCE = 1 << 22
+AT_ONCE = 1 << 20
 """Entries of y whose energies are computed together."""
+
+LARGEST_WORK = 400_000_000
+"""Entries of y whose energies are computed in all; of many labels, fewer pairs are looked at."""
 
 
 def global_terms(model: SPEN) -> list[Energy]:
@@ -36,20 +39,31 @@ def looks_at_features(terms: list[Energy]) -> bool:
 
 
 def pair_facts(
-    terms: list[Energy], names: list[str], labels: Any, features: Tensor, numbers: np.ndarray
+    terms: list[Energy],
+    names: list[str],
+    numbers: np.ndarray,
+    features: Tensor,
+    backgrounds: np.ndarray | None,
+    labels: Any,
 ) -> dict[str, Any] | None:
     """Return the strongest pairs of the energy, beside how the same labels meet in the data.
 
     Args:
         terms: the energies that see labels together; without any, None is returned.
         names: of all labels.
+        numbers: the labels to look at, the most interesting first.
+        features: (r, f) of some rows.
+        backgrounds: (r, L) the labels of those rows, which stay as they are beside a pair; None
+            for all labels off.
         labels: (n, L) the data's, or None where none are at hand.
-        features: (r, f) of some rows, over which energies that look at them are averaged.
-        numbers: the labels to look at.
     """
+    rows = 1 if backgrounds is None else len(backgrounds)
+    # Energies of 4 labellings a pair and row are computed, each of all labels.
+    most = int(np.sqrt(LARGEST_WORK / (2 * rows * len(names))))
+    numbers = numbers[: max(2, most)]
     if not terms or len(numbers) < 2:
         return None
-    table = interactions(terms, len(names), numbers, features)
+    table = interactions(terms, numbers, features, backgrounds, len(names))
     first, second = np.triu_indices(len(numbers), 1)
     strength = table[first, second]
     top = _strongest(first, second, strength)
@@ -61,6 +75,9 @@ def pair_facts(
         "labels": len(names),
         "names": [names[numbers[node]] for node in nodes],
         "energy": [[a, b, float(f"{value:.3g}")] for a, b, value in energy],
+        "background": "with all others off"
+        if backgrounds is None
+        else f"with all others as they are, averaged over {rows} rows",
         "data": None,
     }
     if labels is None:
@@ -97,36 +114,46 @@ def _strongest(first: np.ndarray, second: np.ndarray, strength: np.ndarray) -> n
 
 @torch.no_grad()
 def interactions(
-    terms: list[Energy], size: int, numbers: np.ndarray, features: Tensor
+    terms: list[Energy],
+    numbers: np.ndarray,
+    features: Tensor,
+    backgrounds: np.ndarray | None,
+    size: int,
 ) -> np.ndarray:
     """Return what energies add when two labels are on together, (k, k): below zero they attract.
 
-    It is E(both) − E(one) − E(other) + E(neither) with all other labels off, averaged over the
-    rows of features.
+    It is E(both) − E(one) − E(other) + E(neither) with all other labels as a row has them,
+    averaged over rows.
     """
-    count = len(numbers)
-    first, second = np.triu_indices(count, 1)
-    total = np.zeros((count, count))
-    rows = features if looks_at_features(terms) else features[:1]
+    first, second = np.triu_indices(len(numbers), 1)
+    pairs = torch.from_numpy(np.stack([numbers[first], numbers[second]], axis=1))
+    total = np.zeros(len(pairs))
+    rows = 1 if backgrounds is None else len(backgrounds)
+    for k in range(rows):
+        row = features[k : k + 1]
+        y = row.new_zeros(1, size)
+        if backgrounds is not None:
+            y = torch.from_numpy(backgrounds[k : k + 1]).to(row)
+        total += _second_differences(terms, row, y, pairs.to(row.device))
+    table = np.zeros((len(numbers), len(numbers)))
+    table[first, second] = total / rows
+    return table + table.T
 
-    def values(on: np.ndarray, row: Tensor) -> np.ndarray:
-        """Return the energy where the labels of each row of ``on`` are on."""
-        parts, step = [np.zeros(0)], max(1, AT_ONCE // size)
-        for begin in range(0, len(on), step):
-            chosen = torch.from_numpy(on[begin : begin + step]).to(row.device)
-            y = row.new_zeros(len(chosen), size).scatter_(1, chosen, 1.0)
-            context = Context(row.expand(len(chosen), -1))
-            problem = add_problems([term.bind(context) for term in terms])
-            parts.append(problem.value(y).double().cpu().numpy())
-        return np.concatenate(parts)
 
-    for row in rows.split(1):
-        neither = values(np.zeros((1, 0), dtype=np.int64), row)
-        alone = values(numbers[:, None], row)
-        both = values(np.stack([numbers[first], numbers[second]], axis=1), row)
-        total[first, second] += both - alone[first] - alone[second] + neither
-    total /= len(rows)
-    return total + total.T
+def _second_differences(
+    terms: list[Energy], row: Tensor, background: Tensor, pairs: Tensor
+) -> np.ndarray:
+    """Return E(both) − E(one) − E(other) + E(neither) of each pair, for one row."""
+    result = []
+    for some in pairs.split(max(1, AT_ONCE // background.shape[1])):
+        problem = add_problems([term.bind(Context(row.expand(len(some), -1))) for term in terms])
+        y = background.repeat(len(some), 1)
+        values = 0.0
+        for one, other, sign in ((1, 1, 1), (1, 0, -1), (0, 1, -1), (0, 0, 1)):
+            y.scatter_(1, some, y.new_tensor([[one, other]]).expand(len(some), -1))
+            values = values + sign * problem.value(y).double()
+        result.append(values.cpu().numpy())
+    return np.concatenate(result)
 
 
 def meetings(labels: Any, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -32,6 +32,7 @@ def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
     most = min(MOST_LABELS, structure.measurements.shape[1])
     labels = strongest_labels(structure, most)
     matrix, rows, columns = sorted_matrix(_part(structure, labels))
+    labels_across = matrix.shape[1] >= matrix.shape[0]
     named = np.sort(strongest_labels(structure, NAMED_LABELS))
     by_say = structure.by_say()[:NAMED_MEASUREMENTS]
     small = replace(
@@ -49,8 +50,12 @@ def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
         "limit": float(f"{limit:.3g}"),
         "names": [structure.label_names[labels[i]] for i in columns],
         "rows": (rows + 1).tolist(),
-        "shape": list(matrix.shape),
-        "values": packed(np.round(127 * np.clip(matrix / limit, -1, 1)), "i1"),
+        # The longer side lies across, as windows do.
+        "labels_across": labels_across,
+        "shape": list(matrix.shape if labels_across else matrix.T.shape),
+        "values": packed(
+            np.round(127 * np.clip((matrix if labels_across else matrix.T) / limit, -1, 1)), "i1"
+        ),
         "named": {
             "names": [structure.label_names[named[i]] for i in named_columns],
             "rows": [int(by_say[i]) + 1 for i in named_rows],
@@ -69,17 +74,11 @@ def strongest_labels(structure: LabelStructure, count: int) -> np.ndarray:
 
 
 def sorted_matrix(structure: LabelStructure) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the matrix with alike labels and alike measurements side by side, and both orders.
-
-    Rows are signed so that their largest weight is positive: an energy does not change when a
-    measurement is negated together with what follows.
-    """
+    """Return the matrix with alike labels and alike measurements side by side, and both orders."""
     columns = structure.order()
     matrix = structure.measurements[:, columns]
-    peaks = np.abs(matrix).argmax(1)
-    signs = np.sign(matrix[np.arange(len(matrix)), peaks])
-    rows = np.argsort(peaks, kind="stable")
-    return (matrix * np.where(signs == 0, 1, signs)[:, None])[rows], rows, columns
+    rows = np.argsort(np.abs(matrix).argmax(1), kind="stable")
+    return matrix[rows], rows, columns
 
 
 def _strongest(structure: LabelStructure) -> list[dict[str, Any]]:

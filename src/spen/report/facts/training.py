@@ -10,12 +10,10 @@ from spen.label_classifier import LabelClassifier
 
 def training_facts(classifier: LabelClassifier) -> list[dict[str, Any]]:
     """Return each run's stages with their epochs' losses and held-out scores (or None)."""
-    runs = [("the run that tunes, on part of the rows", classifier.history_)]
-    if classifier.refit_history_ is not None:
-        runs.append(("the last run, on all rows", classifier.refit_history_))
+    names = ("the run that tunes, on part of the rows", "the last run, on all rows")
     if classifier.plan_.cross_fit:
-        runs = [("the energy's training", classifier.history_)]
-        runs.append(("the label-wise model's, on all rows", classifier.refit_history_))
+        names = ("the energy's training", "the label-wise model's, on all rows")
+    runs = zip(names, (classifier.history_, classifier.refit_history_), strict=True)
     return [
         {"run": name, "stages": _stages(history)}
         for name, history in runs
