@@ -137,7 +137,11 @@ class Subject:
     @cached_property
     def row_scores(self) -> np.ndarray:
         """The F1 of each row, (n,); nan for a row of which nothing is known."""
-        both, sizes, known = counts(self.truth, self.predicted, axis=1)
+        return self.scores_of(self.predicted)
+
+    def scores_of(self, predicted: np.ndarray) -> np.ndarray:
+        """Return the F1 of each row of labels (n, L), as ``row_scores``."""
+        both, sizes, known = counts(self.truth, predicted, axis=1)
         return np.where(known > 0, row_f1(both, sizes), np.nan)
 
     def labels_of(self, y: np.ndarray) -> np.ndarray:

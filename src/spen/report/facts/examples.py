@@ -11,7 +11,9 @@ from spen.report.facts.inference import page_inference
 from spen.report.subject import Subject
 from spen.runs import soft_labels
 
-OF_EACH_KIND = 4
+OF_EACH_KIND = 3
+"""Rows of each reason for showing them."""
+
 SHOWN_LABELS = 16
 FRAMES = 40
 """Steps of a trace that a page keeps, where it cannot repeat them itself."""
@@ -74,7 +76,11 @@ def example_facts(subject: Subject) -> dict[str, Any]:
 
 
 def choose_rows(subject: Subject) -> list[tuple[int, str]]:
-    """Return rows with the reason why each is shown: moved by the energy, typical, hard."""
+    """Return rows with the reason why each is shown.
+
+    The energy puts some rows right and leads others astray, against what the label-wise scores
+    alone would say, decoded alike. Others are typical, and some are hard.
+    """
     scores = subject.row_scores
     usable = np.flatnonzero(~np.isnan(scores))
     chosen: dict[int, str] = {}
@@ -84,13 +90,14 @@ def choose_rows(subject: Subject) -> list[tuple[int, str]]:
         chosen.update(dict.fromkeys(fresh, why))
 
     if subject.label_wise is not None:
-        moved = np.abs(subject.solution.y.cpu().numpy() - subject.label_wise)[usable].sum(1)
-        if moved.max(initial=0.0) > 0.01:
-            add(usable[np.argsort(-moved, kind="stable")], "much changed by the energy")
-    spread = np.linspace(0.25, 0.75, OF_EACH_KIND)
+        gain = (scores - subject.scores_of(subject.labels_of(subject.label_wise)))[usable]
+        by_gain = np.argsort(-gain, kind="stable")
+        add(usable[by_gain[gain[by_gain] > 0]], "put right by the energy")
+        add(usable[by_gain[gain[by_gain] < 0][::-1]], "led astray by the energy")
     by_score = usable[np.argsort(scores[usable], kind="stable")]
-    if len(by_score):
-        add(by_score[(spread * (len(by_score) - 1)).astype(int)], "typical")
+    # From the middle outwards, every tenth of the rows.
+    middle = (np.array([0.5, 0.6, 0.4, 0.7, 0.3]) * max(0, len(by_score) - 1)).astype(int)
+    add(by_score[middle] if len(by_score) else by_score, "typical")
     add(by_score, "hard")
     return list(chosen.items())
 
