@@ -92,13 +92,11 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame.
-            y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or
-                DataFrame whose columns name the labels); a list of label lists; or (n,)
-                classes.
+            y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or a DataFrame
+                whose columns name the labels); a list of label lists; or (n,) classes.
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
             label_names: the names of y's columns, where y does not name them itself.
-            feature_names: the names of X's columns, where X does not name them itself; kept
-                in the model file, so that the command line can compare them.
+            feature_names: the names of X's columns, where X does not; the model file keeps them.
         """
         # Everything is checked before anything of this object changes.
         inputs = check_array(X, input_name="X", estimator=self, **CHECKS)

@@ -124,11 +124,9 @@ class Subject:
         """What the local energies alone say of each row, (n, L); None where there are none."""
         if not any(isinstance(term, LocalEnergy) for term in energy_terms(self.model.energy)):
             return None
-        parts: list[Tensor] = []
 
         def solve(context: Any) -> Solution:
             y = self.model.starting_point(context, "local")
-            parts.append(y)
             zeros = y.new_zeros(len(y))
             return Solution(y, zeros, zeros.long(), zeros.long())
 
@@ -165,8 +163,9 @@ class Subject:
         labelling = torch.from_numpy(np.asarray(y)).to(self.model.reference)
 
         def solve(context: Any) -> Solution:
-            n = min(context.n_rows, len(labelling) - sum(map(len, parts)))
             begun = sum(map(len, parts))
+            # A batch is filled up with copies of its last row.
+            n = min(context.n_rows, len(labelling) - begun)
             problem = self.model.smoothed(context, entropy).select(torch.arange(n))
             parts.append(problem.value(labelling[begun : begun + n]))
             zeros = context.features.new_zeros(context.n_rows)

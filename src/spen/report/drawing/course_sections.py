@@ -85,16 +85,23 @@ def convergence_section(facts: Facts) -> str:
             "Score along the steps",
             [Curve("", along["steps"], along["score"], "second", dots=True)],
             "step",
-            "F1 × 100",
+            f"{along['score_name']} × 100",
         )
         charts.append(
             figure(energy, "What is minimised, on average: where it is flat, steps buy nothing.")
         )
-        charts.append(figure(score, "What the steps are worth: F1 if inference ended there."))
+        charts.append(
+            figure(
+                score, f"What the steps are worth: {along['score_name']} if inference ended there."
+            )
+        )
         listed = list(zip(along["steps"], along["energy"], along["score"], strict=True))
-        caption = f"Energy and F1 along the steps, {along['rows']:,} rows"
+        caption = f"Energy and {along['score_name']} along the steps, {along['rows']:,} rows"
         table_of = details(
-            caption, table(["step", "energy", "F1"], listed, caption=caption, numbers=[0, 1, 2])
+            caption,
+            table(
+                ["step", "energy", along["score_name"]], listed, caption=caption, numbers=[0, 1, 2]
+            ),
         )
     return section(
         "convergence",

@@ -77,5 +77,6 @@ def _along(subject: Subject, steps: int) -> dict[str, Any] | None:
         "rows": len(rows),
         "steps": at.tolist(),
         "energy": [float(f"{energy[step]:.6g}") for step in at],
+        "score_name": "F1" if subject.takes_sets else "accuracy",
         "score": scores,
     }
