@@ -54,7 +54,7 @@ def fitted(names=None, *, labels=6, rows=80, **settings):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((rows, 5)).astype(np.float32)
     Y = (X @ rng.standard_normal((5, labels)) > 0.3).astype(np.float32)
-    defaults = {"hidden": (), "epochs": 4, "random_state": 0, "device": "cpu"}
+    defaults = {"hidden": (), "epochs": 4, "refit": False, "random_state": 0, "device": "cpu"}
     classifier = spen.SPENClassifier(**(defaults | settings))
     classifier.fit(X, Y, label_names=names or [f"label {k}" for k in range(labels)])
     # As trained for a few epochs, energies hardly link labels; these do.

@@ -151,7 +151,7 @@ SETTINGS = {
     "low-rank pairs": {"energy": "pairwise"},
     "label by label": {"energy": "local"},
     "averaged and cross-fitted": {
-        "hidden": (4,), "cross_fit": True, "members": 2, "linear_member": True,
+        "hidden": (4,), "refit": True, "cross_fit": True, "members": 2, "linear_member": True,
     },
 }  # fmt: skip
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from spen.report.drawing.markup import text
 
-WIDTH, HEIGHT = 440, 230
-LEFT, RIGHT, TOP, BOTTOM = 50, 16, 26, 40
+WIDTH, HEIGHT = 360, 210
+LEFT, RIGHT, TOP, BOTTOM = 46, 14, 26, 40
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ def line_chart(
     ys = [y for curve in curves for y in curve.y if y is not None]
     if not ys:
         return ""
-    x_ticks = [0.0, 0.25, 0.5, 0.75, 1.0] if square else ticks(min(xs), max(xs), 5)
+    x_ticks = [0.0, 0.25, 0.5, 0.75, 1.0] if square else ticks(min(xs), max(xs), 4)
     low = min(ys) if y_from is None else y_from
     y_ticks = x_ticks if square else ticks(low, max(ys))
-    height = 360 if square else HEIGHT
+    height = 330 if square else HEIGHT
     across = Scale(
         x_ticks[0] if square else min(xs), x_ticks[-1] if square else max(xs), LEFT, WIDTH - RIGHT
     )
@@ -106,7 +106,7 @@ def bar_chart(
     width = edges[1] - edges[0]
     # A bar of one whole number has that number below its middle.
     middle = 0.5 if width == 1 else 0.0
-    every = max(1, -(-len(counts) // 8))
+    every = max(1, -(-len(counts) // 6))
     x_ticks = [edge + middle for edge in edges[:-1:every]]
     parts = [_frame(HEIGHT, across, up, x_ticks, y_ticks, x_name, y_name, whole=True)]
     for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):

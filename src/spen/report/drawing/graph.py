@@ -9,8 +9,8 @@ from typing import Any
 from spen.report.drawing.heat import shorten
 from spen.report.drawing.markup import text
 
-SIZE = 520
-LONGEST = 16
+SIZE = 440
+LONGEST = 15
 """Letters of a name that are shown."""
 
 

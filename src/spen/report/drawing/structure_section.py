@@ -47,7 +47,7 @@ def _measurements(structure: Facts) -> str:
         )
         parts.append(figure(overview(structure), caption, "wide"))
     strongest = table(
-        ["measurement", "readout", "labels of largest weight"],
+        ["number", "readout", "labels of largest weight"],
         [
             [
                 each["measurement"],

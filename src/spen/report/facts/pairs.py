@@ -15,7 +15,7 @@ from spen.model import SPEN
 from spen.report.facts.arrays import rounded
 from spen.runs import densified
 
-CANDIDATES = 160
+CANDIDATES = 100
 """Labels whose pairs are looked at."""
 
 OF_EACH_SIGN, OF_EACH_LABEL = 16, 3
@@ -24,7 +24,7 @@ OF_EACH_SIGN, OF_EACH_LABEL = 16, 3
 AT_ONCE = 1 << 20
 """Entries of y whose energies are computed together."""
 
-LARGEST_WORK = 400_000_000
+LARGEST_WORK = 200_000_000
 """Entries of y whose energies are computed in all; of many labels, fewer pairs are looked at."""
 
 
