@@ -166,11 +166,28 @@ def test_a_folder_of_runs(tmp_path, capsys):
     page = folder_page(tmp_path, capsys)
     words = " ".join(read(page).words)
     assert "51.00 ± 1.41" in words
+    assert page.count('<circle class="dot') == 2, "a dot for each method"
     assert "mlp <x>" in words
     assert "odd <name>" in words
     assert "some rule" in words
     assert "onload" not in page, "a picture is an image, whose scripts do not run"
     assert "different sets of versions" not in words
+
+
+def test_runs_of_different_settings_are_not_averaged(tmp_path, capsys):
+    first = {"rate": 1, "initial_weights": "a"}
+    lines = [
+        record(settings=first, metrics={"f1": 10.0}),
+        record(settings=first | {"initial_weights": "b"}, seed=1, metrics={"f1": 20.0}),
+        record(settings={"rate": 2}, metrics={"f1": 30.0}),
+        record(settings={"rate": 2, "variant": "half <x>"}, metrics={"f1": 40.0}),
+    ]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
+    words = read(folder_page(tmp_path, capsys)).words
+    assert [word for word in words if re.fullmatch(r"\d\d\.00( ± .*)?", word)] == [
+        "15.00 ± 7.07", "30.00", "40.00",
+    ]  # fmt: skip
+    assert "half <x>" in words
 
 
 def test_records_cut_off_in_mid_line_and_of_mixed_versions(tmp_path, capsys):

@@ -43,6 +43,7 @@ def render(facts: dict[str, Any]) -> str:
     links = "".join(
         f'<a href="#{name}">{title}</a>' for name, title in ADDRESSES.items() if name in sections
     )
+    navigation = f'<nav aria-label="Sections">{links}</nav>\n' if len(sections) > 1 else ""
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -51,7 +52,7 @@ def render(facts: dict[str, Any]) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{text(facts['title'])}</title>\n"
         f"<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
-        f'{header(facts)}<nav aria-label="Sections">{links}</nav>\n'
+        f"{header(facts)}{navigation}"
         f"<main>\n{''.join(sections.values())}</main>\n"
         f"<footer>Made with {text(versions)}.</footer>\n"
         f'<script type="application/json" id="facts">{script_json(_for_script(facts))}</script>\n'

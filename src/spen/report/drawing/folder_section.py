@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from spen.report.drawing.dots import dot_chart
 from spen.report.drawing.markup import details, figure, paragraph, section, table, text
 
 
@@ -14,6 +15,12 @@ def folder_section(folder: dict[str, Any]) -> str:
         title = " on ".join(word for word in (each["experiment"], each["dataset"]) if word)
         header = each["header"]
         numbers = range(header.index("runs"), len(header)) if "runs" in header else ()
+        points = [point for point in each["points"] if point[1] is not None]
+        if len(points) > 1:
+            words = (
+                f"{title}: {each['metric']} of each line of the table, ± its deviation over runs."
+            )
+            parts.append(figure(dot_chart(f"{each['metric']}, {title}", points), words))
         parts.append(
             table(header, each["rows"], caption=title or "Runs", numbers=numbers, sortable=True)
         )

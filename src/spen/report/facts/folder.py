@@ -15,8 +15,11 @@ RECORDS = "records.jsonl"
 LARGEST_PICTURE = 600_000
 """Bytes of a picture that is put into the page; a larger one is named."""
 
-GROUP = ("experiment", "dataset", "method", "n_train", "decoding")
-"""What the runs of one line of the table share; they differ in seed and fold."""
+GROUP = ("experiment", "dataset", "method", "variant", "n_train", "decoding")
+"""What a line of the table says; its runs share their settings, but for seed and fold."""
+
+OF_A_SEED = ("variant", "initial_weights")
+"""Settings that the table says itself, or that differ from seed to seed."""
 
 FIRST_METRICS = ("f1", "hamming", "steps", "search_errors")
 
@@ -80,12 +83,20 @@ def _nothing_in(folder: Path, others: int, broken: int) -> str:
 
 def _tables(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return one table for each experiment and data set: a line a method, means over runs."""
-    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = {}
     for run in runs:
-        groups.setdefault(tuple(_text(run.get(name)) for name in GROUP), []).append(run)
+        settings = run["settings"] if isinstance(run.get("settings"), dict) else {}
+        said = run | {"variant": settings.get("variant")}
+        key = tuple(_text(said.get(name)) for name in GROUP)
+        others = {name: value for name, value in settings.items() if name not in OF_A_SEED}
+        same = groups.setdefault(key, {})
+        same.setdefault(json.dumps(others, sort_keys=True), []).append(run)
     tables: dict[tuple[str, str], list[tuple[tuple[str, ...], list[dict[str, Any]]]]] = {}
-    for key, members in groups.items():
-        tables.setdefault((key[0], key[1]), []).append((key, members))
+    for key, by_settings in groups.items():
+        for number, members in enumerate(by_settings.values(), 1):
+            # Where a line is there twice, it is told apart by a number.
+            which = str(number) if len(by_settings) > 1 else ""
+            tables.setdefault((key[0], key[1]), []).append(((*key, which), members))
     return [_table(*title, lines) for title, lines in tables.items()]
 
 
@@ -98,15 +109,43 @@ def _table(experiment: str, dataset: str, lines: list[Any]) -> dict[str, Any]:
         cells = [_mean([_numbers(run["metrics"]).get(name) for run in members]) for name in metrics]
         seconds = _mean([_numbers(run).get("seconds") for run in members])
         rows.append([*key[2:], len(members), *cells, seconds])
-    header = ["method", "training rows", "decoding", "runs", *metrics, "seconds"]
+    header = ["method", "variant", "training rows", "decoding", "settings"]
+    header += ["runs", *metrics, "seconds"]
     # A column that says the same nothing everywhere is left out.
     kept = [i for i in range(len(header)) if any(row[i] not in ("", None) for row in rows)]
     return {
         "experiment": experiment,
         "dataset": dataset,
+        "metric": metrics[0] if metrics else "",
+        "points": [
+            [name, *_mean_and_spread(members, metrics[0])]
+            for name, (_, members) in zip(
+                _short_names([key for key, _ in lines]), lines, strict=True
+            )
+            if metrics
+        ],
         "header": [header[i].replace("_", " ") for i in kept],
         "rows": [[row[i] for i in kept] for row in rows],
     }
+
+
+def _short_names(keys: list[tuple[str, ...]]) -> list[str]:
+    """Return what tells lines apart: the method, and what is not the same for all.
+
+    >>> _short_names([("t", "d", "mlp", "", "99"), ("t", "d", "spen", "", "99")])
+    ['mlp', 'spen']
+    """
+    differs = [i for i in range(3, len(keys[0])) if len({key[i] for key in keys}) > 1]
+    return [", ".join(key[i] for i in (2, *differs) if key[i]) for key in keys]
+
+
+def _mean_and_spread(members: list[dict[str, Any]], metric: str) -> tuple[float | None, float]:
+    numbers = [_numbers(run["metrics"]) for run in members]
+    values = [each[metric] for each in numbers if metric in each]
+    if not values:
+        return None, 0.0
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return round(statistics.fmean(values), 4), round(spread, 4)
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
