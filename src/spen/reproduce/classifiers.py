@@ -35,7 +35,7 @@ from spen.label_classifier import LabelClassifier
 from spen.metrics import score_all
 from spen.plan import Shape
 from spen.reproduce.protocol import F1_RULE
-from spen.reproduce.records import Record, Records, brief, versions
+from spen.reproduce.records import Record, Records, brief
 from spen.reproduce.settings import (
     inherit,
     read_inference,
@@ -47,6 +47,7 @@ from spen.reproduce.settings import (
 from spen.scaling import Scaling
 from spen.shared_runs import SHARED
 from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
+from spen.versions import versions
 
 SETTINGS = "table1"
 DECODINGS = ("threshold", "expected_f1")
