@@ -24,6 +24,9 @@ class Status(IntEnum):
     BATCH_STOPPED = 3
     DIVERGED = 4
     COMPLETED = 5
+    OPTIMAL = 6
+    TIME_LIMIT = 7
+    FAILED = 8
 
     @property
     def sentence(self) -> str:
@@ -38,6 +41,9 @@ _SENTENCES = {
     Status.BATCH_STOPPED: "Enough of the batch had converged, so this example was stopped.",
     Status.DIVERGED: "The energy or its gradient was not finite; the best earlier iterate stands.",
     Status.COMPLETED: "The fixed number of steps was made, as asked.",
+    Status.OPTIMAL: "The minimum was found.",
+    Status.TIME_LIMIT: "The time limit was reached; the best labelling so far stands.",
+    Status.FAILED: "The solver failed, so this answer may be far from a minimum.",
 }
 
 
@@ -65,6 +71,8 @@ class Solution:
         status: (n,) codes of :class:`Status`.
         backend: which code ran.
         trace: the iterates, where they were asked for.
+        gap: (n,) how far the energy of the nearest labelling may be above the least one of any
+            labelling, where the solver knows; 0 is a proof.
     """
 
     y: Tensor
@@ -73,11 +81,12 @@ class Solution:
     status: Tensor
     backend: str = "general"
     trace: Trace | None = None
+    gap: Tensor | None = None
 
     @property
     def converged(self) -> Tensor:
-        """True where a tolerance was met, (n,)."""
-        return self.status == Status.CONVERGED
+        """True where a tolerance was met, or the minimum found, (n,)."""
+        return (self.status == Status.CONVERGED) | (self.status == Status.OPTIMAL)
 
     def describe(self) -> str:
         """Say how the solve went.
@@ -102,7 +111,9 @@ class Solution:
         """Return the solution of the first rows."""
         trace = self.trace and Trace(self.trace.y[:, :rows], self.trace.energy[:, :rows])
         fields = (self.y, self.energy, self.steps, self.status)
-        return Solution(*(field[:rows] for field in fields), backend=self.backend, trace=trace)
+        gap = None if self.gap is None else self.gap[:rows]
+        first = (field[:rows] for field in fields)
+        return Solution(*first, backend=self.backend, trace=trace, gap=gap)
 
 
 def join_solutions(parts: Sequence[Solution]) -> Solution:
@@ -115,7 +126,9 @@ def join_solutions(parts: Sequence[Solution]) -> Solution:
         )
     names = ("y", "energy", "steps", "status")
     joined = (torch.cat([getattr(part, name) for part in parts]) for name in names)
-    return Solution(*joined, backend=parts[0].backend)
+    gaps = [part.gap for part in parts if part.gap is not None]
+    gap = torch.cat(gaps) if gaps else None
+    return Solution(*joined, backend=parts[0].backend, gap=gap)
 
 
 class Inference(ABC):
