@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import spen
+from spen import baselines
 from spen.baselines import (
     ALL,
     BRClassifier,
@@ -122,6 +124,18 @@ def test_lr_has_two_losses_and_chooses_its_rank(data):
     assert spen.metrics.example_f1(data.test.Y, clf.predict(data.test.X)) > 0.5
     with pytest.raises(spen.InputError, match="logistic"):
         LRClassifier(loss="logistc").fit(X, Y)
+
+
+def test_a_fit_that_ends_before_it_has_settled_says_so(data, monkeypatch):
+    X, Y = data.train.X, data.train.Y
+    monkeypatch.setattr(baselines, "ITERATIONS", 12)
+    # A strong ridge is soon done, with iterations left; so is a loss that no longer moves.
+    BRClassifier(C=1e-4, random_state=0).fit(X, Y)
+    with pytest.warns(ConvergenceWarning, match="made all 12 iterations") as caught:
+        LRClassifier(rank=8, C=10.0, random_state=0).fit(X, Y)
+    assert len(caught) == 1
+    monkeypatch.setattr(baselines, "SETTLED", 10.0)
+    LRClassifier(rank=8, C=10.0, random_state=0).fit(X, Y)
 
 
 def test_dmf_starts_from_the_mlp_and_keeps_it(data):

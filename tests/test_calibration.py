@@ -119,3 +119,43 @@ def test_sparse_features_stay_sparse_and_rows_have_one_length():
     assert np.allclose(same.scale, scaling.scale)
     # A row's scaling does not depend on its neighbours.
     assert np.array_equal(scaling.transform(X[:1]).toarray(), scaled[:1].toarray())
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16])
+def test_sparse_scaling_is_its_formula_whatever_the_matrix_is_kept_in(kind):
+    dense = sparse.random(30, 12, 0.3, random_state=0).toarray() * 100
+    dense = np.round(dense).astype(kind)
+    dense[3] = 0
+    scaling = Scaling.of(sparse.csr_array(dense))
+    wide = dense / scaling.scale
+    norms = np.sqrt((wide**2).sum(1, keepdims=True))
+    expected = wide * scaling.length / np.where(norms > 0, norms, 1)
+    # Entries out of order, and some in two parts.
+    parts = sparse.coo_array(dense)
+    rows, columns = (np.concatenate([a, a])[::-1] for a in parts.coords)
+    half = (parts.data // 2).astype(kind)
+    values = np.concatenate([half, parts.data - half])[::-1]
+    order = np.argsort(rows, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=30))])
+    untidy = sparse.csr_array((values[order], columns[order], offsets), shape=dense.shape)
+    before = untidy.copy()
+    for X in (dense, sparse.csr_matrix(dense), sparse.csc_array(dense), untidy):
+        scaled = scaling.transform(X)
+        assert scaled.dtype == np.float32
+        assert scaled.has_canonical_format
+        np.testing.assert_allclose(scaled.toarray(), expected, rtol=1e-6)
+    for name in ("data", "indices", "indptr"):
+        assert np.array_equal(getattr(untidy, name), getattr(before, name))
+
+
+def test_calibration_is_its_formula_and_leaves_what_it_is_given():
+    rng = np.random.default_rng(0)
+    soft = rng.random((20, 3)).astype(np.float32)
+    soft[0] = [0.0, 1.0, 0.5]
+    before, shift = soft.copy(), np.array([0.3, -0.2, 0.0])
+    got = Calibration(0.7, shift, exclusive=False).apply(soft)
+    p = np.clip(soft.astype(float), 1e-7, 1 - 1e-7)
+    expected = sigmoid(np.clip(0.7 * np.log(p / (1 - p)) + shift, -15, 15))
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert np.array_equal(soft, before)
+    assert shift.tolist() == [0.3, -0.2, 0.0]

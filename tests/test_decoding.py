@@ -160,9 +160,9 @@ def plain_expected_f1(p, empty):
     best, best_k = -1.0, 0
     for k in range(1, len(p) + 1):
         value = 2 * sum(p[i] for i in order[:k]) / (k + size)
-        if value > best + 1e-12:
+        if value > best * (1 + 1e-12):
             best, best_k = value, k
-    if q > best + 1e-12:
+    if q > best * (1 + 1e-12):
         best_k = 0
     return [int(i in order[:best_k] and p[i] > 0) for i in range(len(p))]
 
@@ -173,6 +173,17 @@ def plain_expected_f1(p, empty):
 )
 def test_expected_f1_follows_its_rule(p, empty):
     assert expected_f1([p], empty=empty).tolist() == [plain_expected_f1(p, empty)]
+
+
+@pytest.mark.parametrize("shape", [(0.05, 2), (0.02, 0.1), (2, 2)])
+def test_expected_f1_of_many_labels_follows_its_rule(shape):
+    """Few of many labels are worth a look, and the others must not be missed."""
+    p = np.random.default_rng(0).beta(*shape, (40, 120)).astype(np.float32)
+    p[7] = 0
+    p[8] = 0.25
+    for empty in (0.0, 1.0):
+        expected = [plain_expected_f1(row.tolist(), empty) for row in p]
+        assert expected_f1(p, empty=empty).tolist() == expected
 
 
 def exact_expected_f1(p):

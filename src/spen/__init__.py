@@ -45,13 +45,14 @@ _PUBLIC = {
     "LossAugmentation": "spen.energies.augmentation",
     "MLP": "spen.features",
     "MeanField": "spen.inference.rules",
+    "MirrorBundle": "spen.inference.bundle",
     "MirrorDescent": "spen.inference.rules",
     "MissingPackageError": "spen.errors",
     "Objective": "spen.objectives.base",
     "PairwiseEnergy": "spen.energies.pairwise",
     "Problem": "spen.energies.base",
     "ProjectedGradient": "spen.inference.rules",
-    "Rule": "spen.inference.rules",
+    "Rule": "spen.inference.rule",
     "SPEN": "spen.model",
     "SPENClassifier": "spen.estimator",
     "ScoreEnergy": "spen.stacking",
@@ -127,14 +128,15 @@ if TYPE_CHECKING:
     from spen.inference.base import Solution as Solution
     from spen.inference.base import Status as Status
     from spen.inference.belief import BeliefPropagation as BeliefPropagation
+    from spen.inference.bundle import MirrorBundle as MirrorBundle
     from spen.inference.descent import Descent as Descent
     from spen.inference.descent import Stopping as Stopping
     from spen.inference.exact import Exact as Exact
     from spen.inference.relaxed import LinearRelaxation as LinearRelaxation
+    from spen.inference.rule import Rule as Rule
     from spen.inference.rules import MeanField as MeanField
     from spen.inference.rules import MirrorDescent as MirrorDescent
     from spen.inference.rules import ProjectedGradient as ProjectedGradient
-    from spen.inference.rules import Rule as Rule
     from spen.metrics import example_f1 as example_f1
     from spen.metrics import hamming_error as hamming_error
     from spen.metrics import search_error_rate as search_error_rate

@@ -6,9 +6,12 @@ decoding included, so that a comparison compares models and nothing else.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
+
+from sklearn.exceptions import ConvergenceWarning
 
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy
@@ -38,6 +41,9 @@ RANKS = (0.1, 0.25, 0.5)
 ITERATIONS = 300
 """The most that L-BFGS makes; logistic regressions stop before, low-rank models may not."""
 
+LAST, SETTLED = 10, 1e-3
+"""A loss has settled if its last iterations, this many, changed it by a smaller share."""
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Protocol(LabelClassifier):
@@ -66,7 +72,40 @@ class _Network(_Protocol):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BRClassifier(_Protocol):
+class _Linear(_Protocol):
+    """A model that is linear in x: L-BFGS minimises its loss on all rows at once."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        label_names: Sequence[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Learn from rows and their labels, as in ``SPENClassifier``; warn if more is to learn."""
+        names: dict[str, Any] = {"label_names": label_names, "feature_names": feature_names}
+        super().fit(X, y, sample_weight, **names)
+        losses = [epoch.loss for epoch in (self.refit_history_ or self.history_).epochs]
+        # A low-rank model creeps on for long, without getting better: that is no news.
+        if len(losses) == ITERATIONS and not _is_settled(losses):
+            warnings.warn(
+                f"L-BFGS made all {ITERATIONS} iterations, and in the last {LAST} of them the "
+                f"loss still went from {losses[-1 - LAST]:.4g} to {losses[-1]:.4g}. A smaller C "
+                "or features of like scales let it end sooner.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+
+def _is_settled(losses: Sequence[float]) -> bool:
+    return abs(losses[-1] - losses[-1 - LAST]) <= SETTLED * abs(losses[-1])
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BRClassifier(_Linear):
     """Binary relevance: an independent logistic regression for each label, all at once.
 
     Args:
@@ -90,7 +129,7 @@ class BRClassifier(_Protocol):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class LRClassifier(_Protocol):
+class LRClassifier(_Linear):
     """Low-rank weights: scores V U x, of fewer dimensions than there are labels.
 
     The model of Yu, Jain, Kar & Dhillon, "Large-scale Multi-label Learning with Missing
@@ -132,7 +171,7 @@ class LRClassifier(_Protocol):
 class MLPClassifier(_Network):
     """A feed-forward network: the features and the local energy of a SPEN, without the rest.
 
-    Its settings are those of ``SPENClassifier``, with the same defaults.
+    The settings of its network are those of ``SPENClassifier``, with the same defaults.
 
     Args:
         members: how many networks are trained, from seeds of their own, and averaged.

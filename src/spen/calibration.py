@@ -63,8 +63,10 @@ class Calibration:
             dual = np.maximum(dual - dual.max(1, keepdims=True), -DUAL_LIMIT)
             parts = np.exp(dual)
             return (parts / parts.sum(1, keepdims=True)).astype(np.float32)
-        dual = np.clip(self.scale * _log_odds(soft) + self.shift, -DUAL_LIMIT, DUAL_LIMIT)
-        return _sigmoid(dual).astype(np.float32)
+        dual = _log_odds(soft)
+        dual *= self.scale
+        dual += self.shift
+        return _sigmoid(_clipped(dual, -DUAL_LIMIT, DUAL_LIMIT)).astype(np.float32)
 
 
 def _newton(target: np.ndarray, z: np.ndarray, known: np.ndarray) -> tuple[float, float]:
@@ -97,9 +99,20 @@ def _softmax_scale(truth: np.ndarray, soft: np.ndarray) -> float:
 
 
 def _log_odds(soft: np.ndarray) -> np.ndarray:
-    p = np.clip(soft.astype(float), 1e-7, 1 - 1e-7)
-    return np.log(p) - np.log1p(-p)
+    p = _clipped(soft.astype(float), 1e-7, 1 - 1e-7)
+    # One logarithm: p is in double precision, and 1 − p loses nothing that matters.
+    odds = p / (1 - p)
+    return np.log(odds, out=odds)
 
 
 def _sigmoid(z: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-z))
+    """Return σ(z), in the memory of z."""
+    np.exp(np.negative(z, out=z), out=z)
+    z += 1
+    return np.reciprocal(z, out=z)
+
+
+def _clipped(values: np.ndarray, least: float, most: float) -> np.ndarray:
+    """Return the values, cut off in place."""
+    np.maximum(values, least, out=values)
+    return np.minimum(values, most, out=values)

@@ -11,6 +11,7 @@ from cyclopts import App, CycloptsError
 
 import spen
 from spen.commands import data as data_commands
+from spen.commands.bench import bench
 from spen.commands.demo import demo
 from spen.commands.evaluate import evaluate
 from spen.commands.fit import fit
@@ -24,7 +25,7 @@ app = App(
     version=spen.__version__,
 )
 app.command(demo)
-for command in (fit, predict, evaluate):
+for command in (fit, predict, evaluate, bench):
     app.command(command)
 reproduce = App(name="reproduce", help="Make a table or figure of the paper.")
 reproduce.command(table1)

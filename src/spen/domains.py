@@ -65,6 +65,10 @@ class Domain(ABC):
         """Return the gradient of −H at y."""
 
     @abstractmethod
+    def covariance(self, y: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Return u·(∂y/∂θ)v for each row: the covariance of u and v when labels are drawn by y."""
+
+    @abstractmethod
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         """Return the cross-entropy of each label (n, size), from the dual of y."""
 
@@ -150,6 +154,9 @@ class UnitBox(Domain):
     def negative_entropy_gradient(self, y: Tensor) -> Tensor:
         return self.to_dual(y)
 
+    def covariance(self, y: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        return (y * (1 - y) * u * v).sum(1)
+
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         return F.softplus(dual) - target * dual
 
@@ -227,6 +234,11 @@ class Simplex(Domain):
 
     def negative_entropy_gradient(self, y: Tensor) -> Tensor:
         return self.to_dual(y) + 1
+
+    def covariance(self, y: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        weight, first, second = self._split(y), self._split(u), self._split(v)
+        centred = first - (weight * first).sum(2, keepdim=True)
+        return (weight * centred * second).sum((1, 2))
 
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         return -target * torch.log_softmax(self._split(dual), 2).reshape(dual.shape)

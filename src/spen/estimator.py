@@ -9,7 +9,7 @@ from spen.inference.base import Inference
 from spen.label_classifier import LabelClassifier
 from spen.objectives.base import Objective
 from spen.plan import Plan, Shape
-from spen.recipe import make_plan
+from spen.recipe import HELD_OUT, make_plan
 
 
 class SPENClassifier(LabelClassifier):
@@ -46,12 +46,15 @@ class SPENClassifier(LabelClassifier):
             training run, and calibration sees as many more rows. Shares that would be more than
             all rows are made smaller.
         refit: whether to train again on all rows with what was chosen on held-out ones.
-        cross_fit: train the energy apart, on the scores that label-wise models give to rows
-            which they have not seen (see docs/classifier.md).
+        cross_fit: True trains the energy apart, on the scores that label-wise models give to
+            rows which they have not seen; False trains it together with its features. "auto" is
+            True for at least 1,000 features that are mostly zero, where the other settings of
+            the energy and its training are left as they are (see docs/classifier.md).
         members: how many label-wise networks are trained, from seeds of their own, and averaged;
             above 1 it needs cross_fit, or energy="local".
         linear_member: average a logistic regression of the inputs in, with as much weight as
-            all networks together; networks and linear models err in different places.
+            all networks together; networks and linear models err in different places. "auto"
+            does so where an "auto" of cross_fit is True.
         missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
             "auto" chooses a share above zero on held-out rows. Calibration sees marks alone, so
             probabilities stay those of marks.
@@ -95,12 +98,12 @@ class SPENClassifier(LabelClassifier):
         batch_size: str | int = "auto",
         decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
         label_weight: Any = None,
-        held_out: float = 0.2,
+        held_out: float = HELD_OUT,
         folds: str | int = "auto",
         refit: bool = True,
-        cross_fit: bool = False,
+        cross_fit: str | bool = "auto",
         members: int = 1,
-        linear_member: bool = False,
+        linear_member: str | bool = "auto",
         missing: str | float = 0.0,
         stages: Any = "auto",
         device: str = "auto",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
+from torch import Tensor
 
 from spen.agreement import counts
 from spen.calibration import Calibration
-from spen.checkpoint import History
+from spen.checkpoint import Epoch, History
 from spen.data.dataset import Split
 from spen.domains import Domain, Simplex
 from spen.errors import InputError
 from spen.metrics import row_f1
 from spen.model import SPEN
-from spen.plan import Plan, decode
+from spen.plan import LINEAR, Plan, decode
 from spen.progress import epoch_bar
 from spen.runs import Fit, densified, label_wise_parts, soft_labels
+from spen.shared_runs import SHARED, sharing_runs
 from spen.stacking import LabelScores
 
 
@@ -71,18 +73,21 @@ def fit(
     if verbose:
         bar = epoch_bar("fit", _epochs(plan, len(folds)))
     with bar as tell:
-        work = Fit(rows, domain, label_weight, device, seed, tell)
+        work = Fit(rows, domain, label_weight, device, seed, _of_networks(tell))
         plans = [plan.choose(k) for k in range(len(plan.choices))]
-        plan, trials = plans[0], []
+        plan, trial = plans[0], None
         if len(plans) > 1:
             some = folds[: plan.trial_folds]
-            trials = [held_out_by(work, each.label_wise(), some) for each in plans]
-            best = better_of([trial.verdict for trial in trials])
-            plan, trials = plans[best], [trials[best]]
+            # A logistic regression that is averaged in is the same in all trials of a fold.
+            alike = plan.linear_member and SHARED.get() is None
+            with sharing_runs() if alike else nullcontext():
+                trials = [held_out_by(work, each.label_wise(), some) for each in plans]
+            best = better_of([each.verdict for each in trials])
+            plan, trial = plans[best], trials[best]
         if plan.cross_fit:
-            return _cross_fit(work, plan, folds, trials)
+            return _cross_fit(work, plan, folds, trial)
         # What was a trial need not be trained again where there is nothing more to it.
-        result = trials[0] if _told(plan, len(trials)) else held_out_by(work, plan, folds)
+        result = held_out_by(work, plan, folds, trial if plan.is_label_wise else None)
         model, refit_history = result.model, None
         if plan.refit:
             model, refit_history = work.run(plan, rows)
@@ -93,36 +98,35 @@ def fit(
     )  # fmt: skip
 
 
-def _told(plan: Plan, trials: int) -> bool:
-    """Return whether trials have already told what the held-out rows of a plan say."""
-    return bool(trials) and plan.is_label_wise and plan.trial_folds >= plan.folds
+def _of_networks(tell: Callable[[Epoch], None]) -> Callable[[Epoch], None]:
+    """Return who is told of networks alone: iterations of linear models are many and short."""
+    return lambda epoch: None if epoch.stage == LINEAR else tell(epoch)
 
 
 def _epochs(plan: Plan, folds: int) -> int:
-    """Return how many epochs a fit takes in all, if no stage ends early."""
-    trial = sum(one.trial.epochs for one in plan.single_plans())
+    """Return how many epochs the networks of a fit take in all, if no stage ends early."""
+    trial = plan.members * plan.trial.epochs
     whole = sum(stage.epochs for stage in plan.stages)
-    choices = len(plan.choices)
-    trials = choices * min(plan.trial_folds, folds) * trial if choices > 1 else 0
+    tried = min(plan.trial_folds, folds) if len(plan.choices) > 1 else 0
+    trials = len(plan.choices) * tried * trial
     if plan.cross_fit:
-        return trials + (folds + 1) * (whole + trial)
-    whole = trial if plan.is_label_wise else whole
-    once = 0 if _told(plan, choices - 1) else folds * whole
-    return trials + once + plan.refit * whole
+        return trials + (folds - tried + 1) * trial + (folds + 1) * whole
+    if plan.is_label_wise:
+        return trials + (folds - tried + plan.refit) * trial
+    return trials + (folds + plan.refit) * whole
 
 
 def _cross_fit(
     work: Fit,
     plan: Plan,
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
-    trials: Sequence[HeldOut],
+    trial: HeldOut | None,
 ) -> Fitted:
     """Train the energy on label scores of rows that the label-wise models have not seen.
 
     The verdict comes from energies that have not seen those rows either.
     """
-    told = trials and plan.trial_folds >= plan.folds
-    scored = trials[0] if told else held_out_by(work, plan.label_wise(), folds)
+    scored = held_out_by(work, plan.label_wise(), folds, trial)
     verdict = judge(
         plan, work.domain, densified(scored.scores.Y), cross_fitted(work, plan, folds, scored)
     )
@@ -205,21 +209,37 @@ class HeldOut:
     """What came of training on what folds keep: the first model, and all held-out rows.
 
     Attributes:
+        folds: how many there were.
         rows: (n,) the numbers of the held-out rows, in the order of the folds.
-        scores: their log-odds of labels, with their labels and weights.
+        soft: (n, L) what is predicted of them.
+        scores: the same as log-odds, with their labels and weights.
     """
 
     model: SPEN
     history: History
     verdict: Verdict
+    folds: int
     rows: np.ndarray
+    soft: Tensor
     scores: Split
 
 
-def held_out_by(work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> HeldOut:
-    """Train on what each fold keeps, and judge what it holds out, all folds together."""
-    softs, runs = [], []
-    for kept, held in folds:
+def held_out_by(
+    work: Fit,
+    plan: Plan,
+    folds: Sequence[tuple[np.ndarray, np.ndarray]],
+    told: HeldOut | None = None,
+) -> HeldOut:
+    """Train on what each fold keeps, and judge what it holds out, all folds together.
+
+    Args:
+        told: what came of the first folds, where the same plan has been carried out on them.
+    """
+    if told is not None and told.folds >= len(folds):
+        return told
+    softs = [told.soft] if told else []
+    runs = [(told.model, told.history)] if told else []
+    for kept, held in folds[told.folds if told else 0 :]:
         rows = work.rows.rows(held)
         # Watching costs time, and the history of one fold is kept.
         model, history = work.run(plan, work.rows.rows(kept), None if runs else rows)
@@ -229,9 +249,11 @@ def held_out_by(work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndar
     rows = work.rows.rows(numbers)
     soft = torch.cat(softs)
     verdict = judge(plan, work.domain, densified(rows.Y), soft.numpy())
-    scores = work.domain.clamp_dual(work.domain.to_dual(soft))
+    scores = work.domain.clamp_dual(work.domain.to_dual(soft)).numpy()
     model, history = runs[0]
-    return HeldOut(model, history, verdict, numbers, Split(scores.numpy(), rows.Y, rows.weight))
+    return HeldOut(
+        model, history, verdict, len(folds), numbers, soft, Split(scores, rows.Y, rows.weight)
+    )
 
 
 def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:

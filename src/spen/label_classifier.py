@@ -35,6 +35,7 @@ from spen.fitting import Fitted, fit
 from spen.inference.base import Solution, Status
 from spen.labelling import align, align_known, label_weights
 from spen.plan import Plan, Shape, decode
+from spen.row_checks import CHECKS, checked_rows
 from spen.runs import soft_labels
 from spen.scaling import Scaling
 from spen.structure import LabelStructure
@@ -42,8 +43,6 @@ from spen.targets import Targets, read_targets
 
 ROWS_AT_ONCE = 4096
 """Rows that are predicted at a time, to bound memory."""
-
-_CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
 
 
 class LabelClassifier(ClassifierMixin, BaseEstimator):
@@ -100,7 +99,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 in the model file, so that the command line can compare them.
         """
         # Everything is checked before anything of this object changes.
-        inputs = check_array(X, input_name="X", estimator=self, **_CHECKS)
+        inputs = check_array(X, input_name="X", estimator=self, **CHECKS)
         _get_feature_names(X)  # raises where column names are of mixed types
         targets = read_targets(y, label_names)
         if targets.n_rows != inputs.shape[0]:
@@ -187,8 +186,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         parts = []
         for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
             chunk = slice(first, first + ROWS_AT_ONCE)
-            held = None if known is None else known[chunk]
-            labels = self.decode(self._probabilities(inputs[chunk], held))
+            # Cutting all rows out of a sparse matrix would take as long as predicting one.
+            some = inputs if inputs.shape[0] <= ROWS_AT_ONCE else inputs[chunk]
+            soft = self._probabilities(some, None if known is None else known[chunk])
+            labels = self._decode(soft, self.plan_.decoding)
             parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
         if sparse:
             return scipy_sparse.vstack(parts, format="csr").astype(self._label_type)
@@ -213,10 +214,12 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 tuned along with it.
         """
         check_is_fitted(self)
+        return self._decode(probabilities, self.plan_.decoding if decoding is None else decoding)
+
+    def _decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray:
         if self._exclusive:
             return (np.arange(len(self.classes_)) == probabilities.argmax(1)[:, None]).astype(int)
-        name = self.plan_.decoding if decoding is None else decoding
-        return decode(probabilities, name, choose(name, self._tuned, "decoding"))
+        return decode(probabilities, decoding, choose(decoding, self._tuned, "decoding"))
 
     def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
         """Return scores (n, L): log-odds, less those of the threshold where there is one.
@@ -294,11 +297,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         return isinstance(self.model_.domain, Simplex)
 
     def _inputs(self, X: Any, known: Any) -> tuple[Any, np.ndarray | None]:
-        check_is_fitted(self)
-        inputs: Any = validate_data(self, X, reset=False, **_CHECKS)
-        if known is not None:
-            known = align_known(known, self.label_names_, inputs.shape[0])
-        return inputs, known
+        inputs = checked_rows(self, X)
+        rows = inputs.shape[0]
+        return inputs, None if known is None else align_known(known, self.label_names_, rows)
 
     def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
         scaled = self._scaling.transform(inputs)
@@ -321,7 +322,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _warn_unless_converged(solution: Solution) -> None:
-    stopped = (solution.status == Status.MAX_STEPS) | (solution.status == Status.DIVERGED)
+    codes = solution.status.cpu().numpy()
+    stopped = (codes == int(Status.MAX_STEPS)) | (codes == int(Status.DIVERGED))
     if stopped.any():
         warnings.warn(
             f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "

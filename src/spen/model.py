@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -9,17 +10,26 @@ import torch
 from torch import Tensor, nn
 
 import spen.threads  # noqa: F401  (its import makes forks safe)
-from spen.context import Context, take
+from spen.context import Context
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
-from spen.energies.entropy import Entropy
+from spen.energies.form import Form
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError, choose
 from spen.features import Features
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import ROW_TILE, Descent
-from spen.inputs import as_known, as_mask, as_matrix, as_rows, as_targets, as_weights, whole
-from spen.sparse import row_batches, whole_batch
+from spen.inputs import (
+    as_known,
+    as_mask,
+    as_matrix,
+    as_rows,
+    as_targets,
+    as_weights,
+    positive,
+    whole,
+)
+from spen.sparse import filled_batch, filled_rows, row_batches, row_spans, whole_batch
 
 PARTS = ("features", "local", "global")
 """What a training stage can name: the feature network, the local energy, all other energies."""
@@ -121,21 +131,23 @@ class SPEN(nn.Module):
 
     @property
     def _like(self) -> dict[str, Any]:
-        return {"dtype": self.reference.dtype, "device": self.reference.device}
+        reference = self.reference
+        return {"dtype": reference.dtype, "device": reference.device}
 
     def local_scores(self, context: Context) -> Tensor:
         """Return the local energy's score of each label, (n, L): minus its logit."""
         terms = [term for term in energy_terms(self.energy) if isinstance(term, LocalEnergy)]
-        if not terms:
-            raise InputError("This needs a LocalEnergy among the energies; the model has none.")
-        return torch.stack([term.scores(context) for term in terms]).sum(0)
+        return _sum_of_scores([term.scores(context) for term in terms])
 
     def starting_point(self, context: Context, start: Literal["uniform", "local"]) -> Tensor:
         """Return where inference begins: the domain's centre, or the local model's output."""
-        choose(start, {"uniform": 0, "local": 0}, "start")
+        choose(start, _STARTS, "start")
         if start == "uniform":
             return self.domain.uniform(context.features)
-        return self.domain.to_primal(-self.local_scores(context)).detach()
+        return self._output_of(self.local_scores(context))
+
+    def _output_of(self, scores: Tensor) -> Tensor:
+        return self.domain.to_primal(-scores).detach()
 
     def solve_context(
         self,
@@ -145,9 +157,32 @@ class SPEN(nn.Module):
         entropy: float = 0.0,
     ) -> Solution:
         """Minimise the energy of a bound batch; τ = ``entropy`` softens the answer."""
-        problem = self.smoothed(context, entropy)
-        first = self.starting_point(context, start)
+        problem, first = self.pose(context, start, entropy)
         return inference.solve(problem, self.domain, first, context.known)
+
+    def pose(
+        self,
+        context: Context,
+        start: Literal["uniform", "local"],
+        entropy: float,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Problem, Tensor | None]:
+        """Return the ``smoothed`` problem and its ``starting_point``; None is the domain's centre.
+
+        Both together take less than one after the other: local scores are computed once.
+        """
+        choose(start, _STARTS, "start")
+        terms = energy_terms(self.energy)
+        problems = [term.bind(context, generator) for term in terms]
+        problem = self._smooth(problems, context, entropy)
+        if start == "uniform":
+            return problem, None
+        scores = [
+            _scores_of(term, part, context)
+            for term, part in zip(terms, problems, strict=True)
+            if isinstance(term, LocalEnergy)
+        ]
+        return problem, self._output_of(_sum_of_scores(scores))
 
     def smoothed(
         self,
@@ -169,8 +204,14 @@ class SPEN(nn.Module):
             learns = train_local or not isinstance(term, LocalEnergy)
             with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
                 problems.append(term.bind(context, generator))
+        return self._smooth(problems, context, entropy)
+
+    def _smooth(self, problems: list[Problem], context: Context, entropy: float) -> Problem:
         if entropy:
-            problems.append(Entropy(self.domain, entropy).bind(context))
+            positive(entropy, "entropy")
+            # What spen.Entropy binds to; to make a module of it takes longer than to bind it.
+            tau = context.features.new_full((context.n_rows,), entropy)
+            problems = [*problems, Form(tau=tau, domain=self.domain)]
         return add_problems(problems)
 
     @torch.no_grad()
@@ -221,16 +262,17 @@ class SPEN(nn.Module):
             batch_size: how many inputs are solved at a time, to bound memory.
         """
         whole(batch_size, "batch_size")
-        source = as_rows(inputs, "X", columns=self.features.n_inputs, **self._like)
+        network, like = self.features, self._like
+        source = as_rows(inputs, "X", columns=network.n_inputs, **like)
         rows, width = source.shape
         if known is not None:
-            known = as_known(known, rows, self.domain.size, **self._like)
+            known = as_known(known, rows, self.domain.size, **like)
         parts = []
-        for chunk in row_batches(rows, width, batch_size, source.device):
+        for first, last in row_spans(rows, width, batch_size):
             # Filled up with copies of the last row, so that no row is rounded apart.
-            filled = torch.cat([chunk, chunk[-1:].expand(-len(chunk) % ROW_TILE)])
-            features = self.features.of(source[filled])
-            parts.append(solve(Context(features, known=take(known, filled))).first(len(chunk)))
+            features = network.of(filled_batch(source, first, last, ROW_TILE))
+            held = None if known is None else filled_rows(known, first, last, ROW_TILE)
+            parts.append(solve(Context(features, known=held)).first(last - first))
         return join_solutions(parts)
 
     @torch.no_grad()
@@ -244,3 +286,21 @@ class SPEN(nn.Module):
             for chunk in row_batches(rows, width, batch_size, source.device)
         ]
         return torch.cat(energies)
+
+
+_STARTS: dict[str, None] = {"uniform": None, "local": None}
+
+
+def _scores_of(local: LocalEnergy, bound: Problem, context: Context) -> Tensor:
+    """Return the scores of a local energy, which binding has computed, but for a subclass that
+    binds in its own way."""
+    own = type(local).bind is not LocalEnergy.bind
+    if own or not isinstance(bound, Form) or bound.linear is None:
+        return local.scores(context)
+    return bound.linear
+
+
+def _sum_of_scores(scores: list[Tensor]) -> Tensor:
+    if not scores:
+        raise InputError("This needs a LocalEnergy among the energies; the model has none.")
+    return functools.reduce(torch.add, scores)

@@ -27,6 +27,9 @@ from spen.training import Stage
 
 DECODINGS = ("threshold", "label_thresholds", "expected_f1")
 
+LINEAR = "linear"
+"""The name of the stage that trains a logistic regression which is averaged in."""
+
 LINEAR_DECAY, LINEAR_ITERATIONS = 2e-3, 300
 """The ridge of a logistic regression that is averaged in, and the most iterations it makes."""
 
@@ -181,7 +184,7 @@ class Plan:
         if self.linear_member:
             choice = Choice(())
             stage = Stage(
-                "linear",
+                LINEAR,
                 self.trial.objective,
                 parts=("local",),
                 epochs=LINEAR_ITERATIONS,

@@ -40,7 +40,8 @@ ENERGIES: dict[str, UnsizedEnergy | None] = {
     "local": None,
 }
 CROSS_FITTED = ENERGIES | {"conditional": ConditionalScoreEnergy.unsized(**SMOOTH)}
-CROSS_FIT_FOLDS = 5
+CROSS_FIT_FOLDS = 3
+HELD_OUT = 0.2
 MISSING = (0.1, 0.25, 0.5)
 """Shares of missing labels that are tried where they are to be chosen."""
 
@@ -71,6 +72,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         shape: of the data.
     """
     settings = DEFAULTS | settings
+    settings |= averaging_of(settings, shape)
     own = own_settings(settings)
     common = training_of(own, shape)
     hidden = own.get("hidden", hidden_of(shape))
@@ -139,6 +141,38 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     )
 
 
+def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
+    """Decide cross_fit and linear_member where they were left to us.
+
+    Of inputs that are many and mostly absent a logistic regression and a network learn
+    different things, so that their average is better than either; and an energy can be trained
+    on an average only apart. Of few or dense inputs the two learn alike or a network learns
+    more, and an energy that is trained together with its features is as good or better.
+    """
+    given = {name: settings[name] for name in ("cross_fit", "linear_member")}
+    for name, value in given.items():
+        if not (is_auto(value) or isinstance(value, bool | np.bool_)):
+            raise InputError(f"{name} must be True, False or 'auto'; received {value!r}.")
+    pays = (
+        shape.sparse
+        and not shape.exclusive
+        and WIDE_INPUTS <= shape.features <= LARGEST_LINEAR // shape.labels
+        and VERY_FEW_ROWS <= shape.rows <= VERY_MANY_ROWS
+    )
+    auto = pays and is_auto(given["cross_fit"]) and _is_left_to_us(settings)
+    return {name: auto if is_auto(value) else bool(value) for name, value in given.items()}
+
+
+def _is_left_to_us(settings: dict[str, Any]) -> bool:
+    """Return whether no setting says otherwise than that the energy be trained apart."""
+    words = {"energy": "label", "objective": "unrolled", "inference": "auto", "stages": "auto"}
+    own = any(not isinstance(settings[k], str) or settings[k] != words[k] for k in words)
+    # Cross-fitting holds out every row once, and ends with models of all rows.
+    shares = settings["folds"] == 1 or settings["held_out"] != HELD_OUT or not settings["refit"]
+    linear = not is_auto(settings["hidden"]) and np.size(settings["hidden"]) == 0
+    return not (own or shares or linear or settings["missing"])
+
+
 def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
     """Return what the stages of a network have in common, by the name of Stage's arguments."""
     batch = own.get("batch_size", _batch_size(shape))
@@ -191,8 +225,12 @@ def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
 
 FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS, VERY_MANY_ROWS = 1000, 100, 2500, 20_000
 WIDTH = 512
+WIDE_INPUTS = 1000
 LARGEST_LAYER = 20_000_000
 """Weights of a first layer: with its gradient and two moments, 320 MB of float32."""
+
+LARGEST_LINEAR = 3_000_000
+"""Weights of a logistic regression: L-BFGS keeps 25 numbers for each, 300 MB of float32."""
 
 
 def hidden_of(shape: Shape) -> tuple[int, ...]:

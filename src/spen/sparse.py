@@ -21,6 +21,7 @@ class SparseBatch:
         values: (entries,) the entries.
         offsets: (n + 1,) where each row begins.
         n_columns: the width of the matrix.
+        copies: how often the last row stands there once more; it is kept, and computed, once.
 
     >>> densify(SparseRows(sparse.csr_array([[0.0, 2.0], [1.0, 0.0]]))[torch.tensor([0])])
     tensor([[0., 2.]])
@@ -30,19 +31,20 @@ class SparseBatch:
     values: Tensor
     offsets: Tensor
     n_columns: int
+    copies: int = 0
 
     @property
     def shape(self) -> torch.Size:
         """(rows, columns)."""
-        return torch.Size((self.offsets.shape[0] - 1, self.n_columns))
+        return torch.Size((self.offsets.shape[0] - 1 + self.copies, self.n_columns))
 
     def to_dense(self) -> Tensor:
         """Return the rows as a dense matrix."""
-        dense = self.values.new_zeros(self.shape)
         counts = self.offsets.diff()
         rows = torch.repeat_interleave(counts, output_size=self.columns.shape[0])
+        dense = self.values.new_zeros(counts.shape[0], self.n_columns)
         dense[rows, self.columns] = self.values
-        return dense
+        return with_copies(dense, self.copies)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class SparseRows:
         device: torch.device | None = None,
     ) -> None:
         plain = np.float64 if dtype == torch.float64 else np.float32
-        self.matrix = sparse.csr_array(matrix, dtype=plain)
+        as_it_is = isinstance(matrix, sparse.csr_array) and matrix.dtype == plain
+        self.matrix = matrix if as_it_is else sparse.csr_array(matrix, dtype=plain)
         if not self.matrix.has_canonical_format:
             # A copy, because summing duplicates would change the caller's matrix.
             self.matrix = self.matrix.copy()
@@ -124,14 +127,28 @@ class SparseRows:
         if self._copy is not None:
             return self._copy[rows]
         part = self.matrix[rows.cpu().numpy()]
-        columns, offsets = (
-            torch.from_numpy(a.astype(np.int64)) for a in (part.indices, part.indptr)
-        )
+        return self._batch(part.indices, part.data, part.indptr)
+
+    def span(self, first: int, last: int, copies: int) -> Inputs:
+        """Return the rows from ``first`` up to ``last``, and then copies of the last of them."""
+        if self._copy is not None:
+            rows = torch.arange(first, last + copies, device=self.device)
+            return self._copy[rows.clamp_max_(last - 1)]
+        # Cut out by hand, because indexing by scipy takes longer than predicting a row does.
+        offsets = self.matrix.indptr[first : last + 1]
+        begin, end = offsets[0], offsets[-1]
+        columns, values = self.matrix.indices[begin:end], self.matrix.data[begin:end].copy()
+        return self._batch(columns, values, offsets - begin, copies)
+
+    def _batch(
+        self, columns: np.ndarray, values: np.ndarray, offsets: np.ndarray, copies: int = 0
+    ) -> SparseBatch:
         return SparseBatch(
-            columns.to(self.device),
-            torch.from_numpy(part.data).to(self.device),
-            offsets.to(self.device),
-            part.shape[1],
+            torch.from_numpy(columns.astype(np.int64)).to(self.device),
+            torch.from_numpy(values).to(self.device),
+            torch.from_numpy(offsets.astype(np.int64)).to(self.device),
+            self.shape[1],
+            copies,
         )
 
     def parts(self) -> tuple[Tensor, ...]:
@@ -166,7 +183,7 @@ def affine(batch: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
         per_sample_weights=batch.values,
         include_last_offset=True,
     )
-    return picked + bias
+    return with_copies(picked + bias, batch.copies)
 
 
 def densify(batch: Inputs) -> Tensor:
@@ -176,17 +193,49 @@ def densify(batch: Inputs) -> Tensor:
 
 def whole_batch(rows: Rows) -> Inputs:
     """Return all rows as one batch."""
-    return rows if isinstance(rows, Tensor) else rows[torch.arange(rows.shape[0])]
+    return rows if isinstance(rows, Tensor) else rows.span(0, rows.shape[0], 0)
+
+
+def filled_batch(rows: Rows, first: int, last: int, tile: int) -> Inputs:
+    """Return a batch of rows from ``first`` up to ``last``, filled up as ``filled_rows`` does."""
+    if isinstance(rows, Tensor):
+        return filled_rows(rows, first, last, tile)
+    return rows.span(first, last, (first - last) % tile)
+
+
+def filled_rows(matrix: Tensor, first: int, last: int, tile: int) -> Tensor:
+    """Return the rows from ``first`` up to ``last``, and copies of the last of them, until there
+    are a multiple of ``tile``.
+
+    >>> filled_rows(torch.tensor([[0.0], [1.0], [2.0]]), 0, 2, tile=4).ravel()
+    tensor([0., 1., 1., 1.])
+    """
+    return with_copies(matrix[first:last], (first - last) % tile)
+
+
+def with_copies(matrix: Tensor, copies: int) -> Tensor:
+    """Return a matrix with so many copies of its last row after it."""
+    return torch.cat([matrix, matrix[-1:].expand(copies, -1)]) if copies else matrix
+
+
+def row_spans(rows: int, width: int, at_most: int) -> list[tuple[int, int]]:
+    """Split so many rows into spans of ``at_most``, fewer where rows are very wide.
+
+    >>> row_spans(10, width=3, at_most=4)
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    step = min(at_most, max(8, LARGEST_DENSE_BATCH // max(width, 1)))
+    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
 def row_batches(rows: int, width: int, at_most: int, device: torch.device) -> list[Tensor]:
-    """Split row numbers into batches of ``at_most`` rows, fewer where rows are very wide.
+    """Return the row numbers of each of the ``row_spans``.
 
     >>> [len(batch) for batch in row_batches(10, 3, 4, torch.device("cpu"))]
     [4, 4, 2]
     """
-    budget = max(8, LARGEST_DENSE_BATCH // max(width, 1))
-    return list(torch.arange(rows, device=device).split(min(at_most, budget)))
+    spans = row_spans(rows, width, at_most)
+    return [torch.arange(first, last, device=device) for first, last in spans]
 
 
 LARGEST_DENSE_BATCH = 2**25

@@ -178,13 +178,12 @@ def test_a_run_goes_on_where_it_was_killed(tmp_path):
 
 @pytest.mark.parametrize(
     "other",
-    [{"method": "x"}, {"seed": 1}, {"settings": {"share": 0.5}}, {"changes": {"epochs": 4}}],
+    [{"method": "x"}, {"seed": 1}, {"changes": {"epochs": 4}}],
 )
 def test_another_run_is_not_mistaken_for_this_one(other, tmp_path):
     data, records = tiny(), Records(tmp_path)
     run("table1", "mlp", make, data, 0, records)
     changes = other.get("changes", {})
-    settings = other.get("settings")
     run(
         "table1",
         other.get("method", "mlp"),
@@ -192,9 +191,18 @@ def test_another_run_is_not_mistaken_for_this_one(other, tmp_path):
         data,
         other.get("seed", 0),
         records,
-        settings=settings,
     )
     assert len(records.path.read_text().splitlines()) == 4
+
+
+def test_a_study_takes_over_a_fit_of_the_table_that_it_does_not_change(tmp_path):
+    data, records = tiny(), Records(tmp_path)
+    fitted = run("table1", "mlp", make, data, 0, records)
+    assert run("study", "mlp", make, data, 0, records, variant="unchanged") == fitted
+    longer = run("study", "mlp", lambda: make(epochs=4), data, 0, records, variant="longer")
+    fewer = run("study", "mlp", make, tiny(n_train=50), 0, records, variant="fewer rows")
+    assert longer["threshold"]["experiment"] == fewer["threshold"]["experiment"] == "study"
+    assert len(records.path.read_text().splitlines()) == 6
 
 
 def test_inference_that_did_not_converge_is_noted_not_hidden(tmp_path):

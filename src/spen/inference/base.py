@@ -69,7 +69,7 @@ class Solution:
         energy: (n,) the objective that was minimised, at y.
         steps: (n,) how many steps were made.
         status: (n,) codes of :class:`Status`.
-        backend: which code ran.
+        backend: which code ran: "general", "fused-cpu" or "fused-cuda".
         trace: the iterates, where they were asked for.
         gap: (n,) how far the energy of the nearest labelling may be above the least one of any
             labelling, where the solver knows; 0 is a proof.

@@ -13,10 +13,14 @@ from spen.energies.base import Problem
 from spen.errors import InputError, choose
 from spen.inference.backward import Backward, Detached
 from spen.inference.base import Inference, Solution, Status, Trace
-from spen.inference.rules import MirrorDescent, Rule, State
+from spen.inference.bundle import MirrorBundle
+from spen.inference.fused import solve_fused
+from spen.inference.rule import Iterate, Rule, State
 from spen.inputs import positive, whole
 
 EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
+
+BACKENDS = ("auto", "fused", "general")
 
 CHECK_EVERY_ON_GPU = 10
 """Asking a GPU whether anything is left to do makes the host wait, so it is asked rarely."""
@@ -99,6 +103,8 @@ class Descent(Inference):
         stopping: when to end.
         backward: how the solution is differentiated.
         trace: keep every iterate in ``Solution.trace``.
+        backend: "auto" runs the whole descent in one kernel where one can, and step by step
+            otherwise; "fused" insists on a kernel, "general" on single steps.
 
     >>> import torch
     >>> from spen import Form, UnitBox
@@ -107,12 +113,14 @@ class Descent(Inference):
     tensor([[0., 1.]])
     """
 
-    rule: Rule = field(default_factory=MirrorDescent)
+    rule: Rule = field(default_factory=MirrorBundle)
     stopping: Stopping = field(default_factory=Stopping)
     backward: Backward = field(default_factory=Detached)
     trace: bool = False
+    backend: Literal["auto", "fused", "general"] = "auto"
 
     def __post_init__(self) -> None:
+        choose(self.backend, dict.fromkeys(BACKENDS), "backend")
         kinds = {"rule": Rule, "stopping": Stopping, "backward": Backward}
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
@@ -127,22 +135,49 @@ class Descent(Inference):
         domain: Domain,
         start: Tensor | None = None,
         known: Tensor | None = None,
+        backward: Backward | None = None,
     ) -> Solution:
+        """Minimise each example's energy, as ``Inference.solve``.
+
+        Args:
+            problem: the energies of a batch.
+            domain: where y lives.
+            start: (n, L) where to begin; None is the domain's centre.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
+            backward: how this solution is differentiated, instead of the descent's own way.
+        """
         like = problem.rows_like
         if start is None:
-            start = domain.uniform(like)
+            start = domain.uniform(like[:1]).expand(like.shape[0], -1)
         else:
             domain.check_shape(start, like.shape[0], "start")
             start = domain.project(start.to(like))
         if known is not None:
             domain.check_shape(known, like.shape[0], "known")
             known = domain.complete_known(known.to(like))
-        return self.backward.run(self, problem, domain, start, known)
+        return (backward or self.backward).run(self, problem, domain, start, known)
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
     ) -> Solution:
         """Descend until every example has ended; return the best iterate of each."""
+        if self.backend != "general":
+            fused = solve_fused(self, problem, domain, start, known)
+            if isinstance(fused, Solution):
+                return fused
+            self._unless_fused(fused)
+        return self._minimise_by_steps(problem, domain, start, known)
+
+    def _unless_fused(self, reason: str) -> None:
+        if self.backend == "fused":
+            raise InputError(
+                f'backend="fused" was asked for, but {reason}. Use backend="auto", which takes '
+                "the general path then."
+            )
+
+    def _minimise_by_steps(
+        self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
+    ) -> Solution:
         stopping = self.stopping
         problem, tau = self._split_entropy(problem)
         work = self._begin(problem, tau, domain, start, known)
@@ -160,7 +195,8 @@ class Descent(Inference):
             # A gradient that is not finite makes the next value so.
             finite = torch.isfinite(work.value)
             ended = stopping.met(work.y, last_y, work.value, last_value) | ~finite
-            ending = torch.where(finite, Status.CONVERGED, Status.DIVERGED)
+            # In arithmetic, because torch.where copies its numbers to the GPU, and waits.
+            ending = Status.DIVERGED - finite * (Status.DIVERGED - Status.CONVERGED)
             # Written so that a best value of nan, from a bad start, is improved on too.
             better = moving & finite & ~(work.value >= work.best_value)
             work = replace(
@@ -177,33 +213,45 @@ class Descent(Inference):
             if step % check_every:
                 continue
             running = work.status == Status.RUNNING
-            left = int(running.sum())
-            converged = dropped_converged + int((work.status == Status.CONVERGED).sum())
+            counts = torch.stack([running, work.status == Status.CONVERGED]).sum(1)
+            left, converged = counts.tolist()
+            converged += dropped_converged
             if left == 0 or converged >= stopping.fraction * (converged + left) - 1e-9 > 0:
                 break
             if freezes and trace is None and left < COMPACT_BELOW * work.rows.shape[0]:
-                kept = _with_ballast(running, left)
-                finished.append(work.select(~kept))
-                dropped_converged += int((finished[-1].status == Status.CONVERGED).sum())
+                kept, dropped = _with_ballast(running, left)
+                finished.append(work.select(dropped))
                 work, problem = work.select(kept), problem.select(kept)
+                dropped_converged = converged - int((work.status == Status.CONVERGED).sum())
 
         cut_off = Status.BATCH_STOPPED if step < stopping.max_steps else Status.MAX_STEPS
         running = work.status == Status.RUNNING
-        work = replace(work, status=torch.where(running, cut_off, work.status))
+        work = replace(work, status=work.status.masked_fill(running, cut_off))
         return _gather([*finished, work], trace)
 
     def unroll(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
     ) -> Solution:
-        """Make exactly ``max_steps`` differentiable steps; return the last iterate."""
+        """Make exactly ``max_steps`` differentiable steps; return the last iterate.
+
+        Where no gradients are recorded, a kernel may make them.
+        """
+        if self.backend != "general":
+            fused = solve_fused(self, problem, domain, start, known, fixed=True)
+            if isinstance(fused, Solution):
+                return fused
+            self._unless_fused(fused)
         problem, tau = self._split_entropy(problem)
         state = self.rule.init(start, domain)
         y = start if known is None else domain.hold(start, known)
         iterates = [y]
         for _ in range(self.stopping.max_steps):
-            # Steps need no energies: they are computed for the last iterate, or for a trace.
-            gradient = _free(problem.gradient(y), known)
-            state, y = self.rule.step(state, gradient, tau, known, domain)
+            # Most rules need no energies: those are computed for the last iterate, or for a trace.
+            if self.rule.uses_value:
+                value, gradient = _evaluate(problem, tau, domain, y, known)
+            else:
+                value, gradient = None, _free(problem.gradient(y), known)
+            state, y = self.rule.step(state, Iterate(y, value, gradient), tau, known, domain)
             iterates = [*iterates, y] if self.trace else [y]
         values = [_with_entropy(problem.value(each), tau, domain, each) for each in iterates]
         rows = torch.arange(start.shape[0], device=start.device)
@@ -248,7 +296,8 @@ class Descent(Inference):
 
     def _advance(self, work: _Work, problem: Problem, domain: Domain) -> _Work:
         """Make one step for every row."""
-        state, y = self.rule.step(work.state, work.gradient, work.tau, work.known, domain)
+        here = Iterate(work.y, work.value, work.gradient)
+        state, y = self.rule.step(work.state, here, work.tau, work.known, domain)
         value, gradient = _evaluate(problem, work.tau, domain, y, work.known)
         return replace(work, state=state, y=y, value=value, gradient=gradient)
 
@@ -267,13 +316,16 @@ def _with_entropy(value: Tensor, tau: Tensor | None, domain: Domain, y: Tensor) 
 
 def _free(gradient: Tensor, known: Tensor | None) -> Tensor:
     """Zero the gradient of labels that are held."""
-    return gradient if known is None else torch.where(torch.isnan(known), gradient, 0.0)
+    return gradient if known is None else gradient.masked_fill(~torch.isnan(known), 0.0)
 
 
-def _with_ballast(running: Tensor, left: int) -> Tensor:
-    """Keep enough finished rows for a full tile (see ROW_TILE)."""
-    ended = ~running
-    return running | (ended & (ended.cumsum(0) <= -left % ROW_TILE))
+def _with_ballast(running: Tensor, left: int) -> tuple[Tensor, Tensor]:
+    """Return which rows to keep, enough finished ones for a full tile (see ROW_TILE) among
+    them, and which to drop: as numbers, because the size of a masked part is asked for anew
+    with every tensor."""
+    order = (~running).to(torch.int8).argsort(stable=True)
+    size = left + -left % ROW_TILE
+    return order[:size].sort().values, order[size:]
 
 
 def _gather(parts: list[_Work], trace: list[tuple[Tensor, Tensor]] | None) -> Solution:

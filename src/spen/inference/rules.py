@@ -1,59 +1,21 @@
 """Rules: how one descent step goes from an iterate to the next.
 
-A rule is a pair of functions, ``init`` and ``step``. Its state is a tuple of
-tensors with rows first, the step count included, so that dropping finished rows
-is one index operation.
+The simple ones; the default, ``MirrorBundle``, has a file of its own.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from spen.domains import Domain
 from spen.errors import InputError
+from spen.inference.bundle import MirrorBundle
+from spen.inference.rule import Iterate, Rule, State, at_dual
 from spen.inputs import positive, share
-
-
-class State(NamedTuple):
-    """What a rule remembers: the current and the previous point, and the steps made."""
-
-    point: Tensor
-    previous: Tensor
-    steps: Tensor
-
-    def select(self, rows: Tensor) -> State:
-        """Return the state of some rows."""
-        return State(*(tensor[rows] for tensor in self))
-
-
-class Rule(ABC):
-    """How one step is made. A subclass is a frozen dataclass whose fields are its settings."""
-
-    applies_entropy: ClassVar[bool] = False
-    """Whether ``step`` applies the entropy weight τ, and so wants a gradient without it."""
-
-    @abstractmethod
-    def init(self, y: Tensor, domain: Domain) -> State:
-        """Return the state that starts at y."""
-
-    @abstractmethod
-    def step(
-        self,
-        state: State,
-        gradient: Tensor,
-        tau: Tensor | None,
-        known: Tensor | None,
-        domain: Domain,
-    ) -> tuple[State, Tensor]:
-        """Return the next state and its y, in which the known labels are held."""
-
-    def _start(self, point: Tensor) -> State:
-        return State(point, point, point.new_zeros(point.shape[0], 1))
 
 
 @dataclass(frozen=True)
@@ -105,16 +67,16 @@ class MirrorDescent(GradientRule):
     def step(
         self,
         state: State,
-        gradient: Tensor,
+        here: Iterate,
         tau: Tensor | None,
         known: Tensor | None,
         domain: Domain,
     ) -> tuple[State, Tensor]:
         rate = self._rate(state)
-        dual = self._move(state, gradient, rate)
+        dual = self._move(state, here.gradient, rate)
         if tau is not None:
             dual = dual / (1 + rate * tau[:, None])
-        return _next(state, dual, known, domain)
+        return at_dual(state, dual, known, domain)
 
 
 @dataclass(frozen=True)
@@ -127,12 +89,12 @@ class ProjectedGradient(GradientRule):
     def step(
         self,
         state: State,
-        gradient: Tensor,
+        here: Iterate,
         tau: Tensor | None,
         known: Tensor | None,
         domain: Domain,
     ) -> tuple[State, Tensor]:
-        moved = self._move(state, gradient, self._rate(state))
+        moved = self._move(state, here.gradient, self._rate(state))
         if known is not None:
             # Far beyond the domain, so that the projection gives the others their share.
             moved = torch.where(torch.isnan(known), moved, (2 * known - 1) * 1e3)
@@ -184,7 +146,7 @@ class MeanField(Rule):
     def step(
         self,
         state: State,
-        gradient: Tensor,
+        here: Iterate,
         tau: Tensor | None,
         known: Tensor | None,
         domain: Domain,
@@ -198,25 +160,14 @@ class MeanField(Rule):
                 f"{received}. Give the objective or the solve entropy=1.0, or add "
                 "spen.Entropy(domain, 1.0) to the energy."
             )
-        dual = -gradient / tau[:, None]
+        dual = -here.gradient / tau[:, None]
         if self.damping:
             dual = self.damping * state.point + (1 - self.damping) * dual
-        return _next(state, dual, known, domain)
-
-
-def _next(state: State, dual: Tensor, known: Tensor | None, domain: Domain) -> tuple[State, Tensor]:
-    """Return the state at a new dual, and its y with the known labels held."""
-    if known is not None:
-        # What is held has no say in how the others share a position.
-        dual = torch.where(torch.isnan(known), dual, -1e4)
-    dual = domain.clamp_dual(dual)
-    y = domain.to_primal(dual)
-    if known is not None:
-        y = domain.hold(y, known)
-    return State(dual, state.point, state.steps + 1), y
+        return at_dual(state, dual, known, domain)
 
 
 RULES: dict[str, type[Rule]] = {
+    "bundle": MirrorBundle,
     "mirror": MirrorDescent,
     "projected": ProjectedGradient,
     "mean_field": MeanField,

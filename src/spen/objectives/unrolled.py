@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from spen.context import Context, masked
+from spen.domains import Domain
+from spen.energies.base import Problem
 from spen.errors import InputError, choose
 from spen.inference.backward import Unrolled
 from spen.inference.base import Inference, Solution
@@ -110,9 +112,8 @@ class UnrolledLikelihood(Objective):
         context: Context,
         generator: torch.Generator | None,
     ) -> Solution:
-        problem = model.smoothed(context, self.entropy, generator)
-        start = model.starting_point(context, self.start)
-        return _unrolled(inference).solve(problem, model.domain, start, context.known)
+        problem, start = model.pose(context, self.start, self.entropy, generator)
+        return _solve(inference, problem, model.domain, start, context.known)
 
     def _solve_both(
         self,
@@ -123,25 +124,31 @@ class UnrolledLikelihood(Objective):
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
         """Return y of the batch, and of the batch with labels given, in one solve if possible."""
-        unrolled, start = _unrolled(inference), model.starting_point(context, self.start)
-        free = model.smoothed(context, self.entropy, generator)
+        domain = model.domain
+        free, start = model.pose(context, self.start, self.entropy, generator)
         held = model.smoothed(given, self.entropy, generator, train_local=False)
         if (both := free.stack(held)) is None:
-            y = unrolled.solve(free, model.domain, start, context.known).y
-            return y, unrolled.solve(held, model.domain, start, given.known).y
+            y = _solve(inference, free, domain, start, context.known).y
+            return y, _solve(inference, held, domain, start, given.known).y
         known = torch.cat([known_of(context), known_of(given)])
-        solution = unrolled.solve(both, model.domain, torch.cat([start, start]), known)
-        first, second = solution.y.chunk(2)
+        twice = None if start is None else torch.cat([start, start])
+        first, second = _solve(inference, both, domain, twice, known).y.chunk(2)
         return first, second
 
 
-def _unrolled(inference: Inference) -> Descent:
+def _solve(
+    inference: Inference,
+    problem: Problem,
+    domain: Domain,
+    start: Tensor | None,
+    known: Tensor | None,
+) -> Solution:
     if not isinstance(inference, Descent):
         raise InputError(
             "The unrolled likelihood differentiates the steps of a Descent; "
             f"received {type(inference).__name__}."
         )
-    return replace(inference, backward=Unrolled())
+    return inference.solve(problem, domain, start, known, backward=Unrolled())
 
 
 def known_of(context: Context) -> Tensor:

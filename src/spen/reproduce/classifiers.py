@@ -164,7 +164,7 @@ def run(
     seed: int,
     records: Records,
     *,
-    settings: dict[str, Any] | None = None,
+    variant: str | None = None,
     progress: bool = False,
 ) -> dict[str, Record]:
     """Return the two records of one fit, by decoding; make them if they are not there yet.
@@ -176,10 +176,11 @@ def run(
         data: with test rows, which are read once.
         seed: of the classifier.
         records: where the records are kept.
-        settings: more that tells this run from others.
+        variant: what a study calls this run; the classifier and the rows decide the result.
         progress: show a bar while it is fitted.
     """
     made = make()
+    settings = identity_of(made, data)
     identity: Record = {
         "experiment": experiment,
         "dataset": data.name,
@@ -187,12 +188,15 @@ def run(
         "n_train": len(data.train),
         "seed": seed,
         "fold": None,
-        "settings": identity_of(made, data) | (settings or {}),
+        "settings": settings if variant is None else settings | {"variant": variant},
     }
     wanted = {name: identity | {"decoding": name} for name in DECODINGS}
-    found = {name: records.find(each) for name, each in wanted.items()}
-    if all(found.values()):
-        return {name: record for name, record in found.items() if record is not None}
+    # A study's cell that changes nothing is a fit of the table, and need not be made twice.
+    of_table = identity | {"experiment": "table1", "settings": settings}
+    for each in (identity, of_table):
+        found = {name: records.find(each | {"decoding": name}) for name in DECODINGS}
+        if all(found.values()):
+            return {name: record for name, record in found.items() if record is not None}
     title = f"{method}, {data.name}, {len(data.train):,} rows, seed {seed}" if progress else ""
     seconds = timed_fit(made, data, title)
     common = {

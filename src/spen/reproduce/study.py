@@ -95,11 +95,10 @@ class Study:
             rows = self.data if data is None else data(seed)
             made = self.classifier(method, seed)
             made = changed(made, changes(made), kind)
-            told = {"variant": variant}
             found.append(
                 run(
                     self.experiment, method, lambda made=made: made, rows, seed, self.records,
-                    settings=told,
+                    variant=variant,
                 )
             )  # fmt: skip
             tell(f"{method}, {variant}, seed {seed}", found[-1])

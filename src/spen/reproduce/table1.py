@@ -26,7 +26,7 @@ TITLES = {
     "br": "BR, logistic regressions",
     "lr": "LR, low-rank weights",
     "mlp": "MLP",
-    "mlp-best": "MLP, three networks",
+    "mlp-best": "MLP, our best",
     "dmf": "DMF, deep mean field",
     "prlr": "PRLR, missing labels",
     "spen-paper": "SPEN, the paper's recipe",
@@ -133,8 +133,11 @@ def study_named(name: str) -> Callable[..., None]:
 
 
 def render(dataset: str, names: Sequence[str], records: Sequence[Record]) -> str:
-    """Lay the table out: the published figures, ours under both decodings, and the times."""
-    header = ["", "paper", "record", *IN_WORDS.values(), "seeds", "fit, s", "predict, s"]
+    """Lay the table out: the published figures, and ours under both decodings.
+
+    Times are not in it: records may come from several machines. ``--study costs`` has them.
+    """
+    header = ["", "paper", "record", *IN_WORDS.values(), "seeds"]
     rows = []
     for name in names:
         mine = [record for record in records if record["method"] == name]
@@ -147,8 +150,6 @@ def render(dataset: str, names: Sequence[str], records: Sequence[Record]) -> str
                 *("" if figure is None else f"{figure:.1f}" for figure in (paper, best)),
                 *(mean_and_deviation(list(each.values())) for each in scores),
                 str(len(scores[0])),
-                f"{statistics.fmean(r['seconds'] for r in mine):.3g}",
-                f"{statistics.fmean(r['predict_seconds'] for r in mine):.2g}",
             ]
         )
     return text_table(header, rows)

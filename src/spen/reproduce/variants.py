@@ -45,7 +45,8 @@ def changed(
     With a kind of its own it has the arguments that both kinds take.
 
     >>> import spen
-    >>> changed(spen.SPENClassifier(epochs=3), {"dropout": 0.5}, spen.baselines.MLPClassifier)
+    >>> made = spen.SPENClassifier(epochs=3, linear_member=False)
+    >>> changed(made, {"dropout": 0.5}, spen.baselines.MLPClassifier)
     MLPClassifier(dropout=0.5, epochs=3)
     """
     kind = kind or type(classifier)

@@ -1,0 +1,83 @@
+"""``spen bench``: what inference costs on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spen.commands.files import check_features, counts_from_zero, label_names
+from spen.commands.show import show_json, show_table
+
+if TYPE_CHECKING:
+    from spen.bench.subject import Subject
+
+
+def bench(
+    *,
+    device: str = "auto",
+    out: Path = Path("runs/bench"),
+    model: Path | None = None,
+    data: str = "bibtex",
+    json: bool = False,
+) -> None:
+    """Measure inference: ratios of times that are taken in turns, in one process.
+
+    The model is the paper's on Bibtex, trained once and kept in OUT. Without Bibtex, rows of
+    its shape are generated. Writes OUT/bench.json and OUT/bench.png. Takes some minutes.
+
+    Args:
+        device: auto takes a GPU where there is one; or cpu, cuda.
+        out: The folder for the model, the figures and the picture.
+        model: A model file of your own to measure instead, with rows from --data.
+        data: For --model: a file with the features and labels of its training file, or a
+            name from `spen data list`.
+        json: Print the nine figures as one JSON object instead of tables.
+    """
+    from spen.bench.paper_model import paper_subject
+    from spen.bench.run import measure, tell_what_is_missing, write
+    from spen.bench.tables import machine_in_words, tables_of
+    from spen.devices import usable_device
+    from spen.errors import InputError
+    from spen.progress import say
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file. Name a folder.")
+    chosen = usable_device(device)
+    subject = paper_subject(out, chosen) if model is None else _own(model, data, str(chosen))
+    record = measure(subject)
+    paths = write(record, out)
+    tell_what_is_missing(record)
+    if json:
+        show_json(record["figures"])
+        return
+    for table in tables_of(record):
+        show_table(*table)
+    say(machine_in_words(record))
+    say(f"Wrote {', '.join(map(str, paths))}")
+
+
+def _own(model: Path, data: str, device: str) -> Subject:
+    """Return the user's own model, with rows that it has not seen where there are some."""
+    from dataclasses import replace
+
+    from spen.bench.subject import Subject
+    from spen.data.load import load_dataset
+    from spen.model_file import load
+
+    classifier = load(model, device)
+    names = label_names(classifier)
+    found = load_dataset(
+        data,
+        labels=names,
+        n_features=classifier.n_features_in_,
+        zero_based=counts_from_zero(classifier),
+        n_labels=len(names),
+    )
+    check_features(found.feature_names, classifier, data)
+    place = {str(name): column for column, name in enumerate(found.label_names)}
+    order = [place[name] for name in names]
+    parts = {
+        part: None if split is None else replace(split, Y=split.Y[:, order])
+        for part, split in (("train", found.train), ("test", found.test))
+    }
+    return Subject.of(classifier, replace(found, **parts), f"{model} on {data}")

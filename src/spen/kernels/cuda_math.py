@@ -1,0 +1,196 @@
+"""Arithmetic that the Triton kernels share: single numbers, products, and who ends.
+
+The kernels keep the dual θ as u = −θ / ln 2, so that y = 1 / (1 + 2^u) needs no product.
+"""
+
+# Triton reads these functions; its annotations describe neither its types nor its branches.
+# ruff: noqa: RET505
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
+# pyright: reportOperatorIssue=false, reportPossiblyUnboundVariable=false
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
+
+RELU = tl.constexpr(0)
+HARDTANH = tl.constexpr(1)
+SOFTPLUS = tl.constexpr(2)
+SIGMOID = tl.constexpr(3)
+SQUARE = tl.constexpr(4)
+MIXED = tl.constexpr(5)
+
+DUAL_LIMIT = tl.constexpr(15.0 * 1.4426950408889634)
+LOWEST = tl.constexpr(3.059022269256247e-07)
+
+HELD = tl.constexpr(1e4)
+"""The u of a label that is held: far outside what a step can reach, so that y is exactly 0 or 1."""
+
+LARGEST_HALF = tl.constexpr(6e4)
+SMALLEST_RATE = tl.constexpr(1e-30)
+LARGEST_RATE = tl.constexpr(1e6)
+FLAT = tl.constexpr(1e-12)
+TINY = tl.constexpr(1e-30)
+
+
+@triton.jit
+def primal(u, ASSEMBLY: tl.constexpr):
+    """Return y = 1 / (1 + 2^u), with two approximate instructions good to a few last bits.
+
+    Without ASSEMBLY it is written for Triton's interpreter, which knows no PTX.
+    """
+    if ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .f32 power;
+            ex2.approx.ftz.f32 power, $1;
+            add.f32 power, power, 0f3F800000;
+            rcp.approx.ftz.f32 $0, power;
+            }""",
+            "=f,f",
+            [u],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return tl.where(u > 100.0, 0.0, 1.0 / (1.0 + tl.exp2(tl.minimum(u, 100.0))))
+
+
+@triton.jit
+def reciprocal(x, ASSEMBLY: tl.constexpr):
+    """Return 1 / x, good to the last bit or two."""
+    if ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return 1.0 / x
+
+
+@triton.jit
+def _log2(x, ASSEMBLY: tl.constexpr):
+    if ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
+def dual(y, ASSEMBLY: tl.constexpr):
+    """Return the u of y, which is moved inside (0, 1) first."""
+    inside = tl.minimum(tl.maximum(y, LOWEST), 1.0 - LOWEST)
+    return bounded(_log2(1.0 - inside, ASSEMBLY) - _log2(inside, ASSEMBLY), DUAL_LIMIT)
+
+
+@triton.jit
+def bounded(x, LIMIT: tl.constexpr):
+    """Return x within ±LIMIT; what is not a number stays so."""
+    x = tl.minimum(x, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(x, -LIMIT, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def negative_entropy(y, ASSEMBLY: tl.constexpr):
+    """Return y log y + (1 − y) log (1 − y), zero at both ends."""
+    rest = 1.0 - y
+    on = y * _log2(tl.maximum(y, TINY), ASSEMBLY)
+    off = rest * _log2(tl.maximum(rest, TINY), ASSEMBLY)
+    return (on + off) * LN_2
+
+
+@triton.jit
+def nonlinearity(z, kind, KIND: tl.constexpr):
+    """Return g(z) and g'(z); ``kind`` says which g each measurement has where KIND is MIXED."""
+    if KIND == RELU:
+        value = tl.maximum(z, 0.0, propagate_nan=tl.PropagateNan.ALL)
+        slope = tl.where(z > 0, 1.0, 0.0)
+    elif KIND == HARDTANH:
+        value = bounded(z, 1.0)
+        slope = tl.where(tl.abs(z) < 1.0, 1.0, 0.0)
+    elif KIND == SOFTPLUS:
+        value = tl.maximum(z, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(z)))
+        slope = tl.sigmoid(z)
+    elif KIND == SIGMOID:
+        value = tl.sigmoid(z)
+        slope = value * (1.0 - value)
+    elif KIND == SQUARE:
+        value = z * z
+        slope = 2.0 * z
+    else:
+        value, slope = nonlinearity(z, kind, RELU)
+        for other in tl.static_range(1, 5):
+            other_value, other_slope = nonlinearity(z, kind, other)
+            value = tl.where(kind == other, other_value, value)
+            slope = tl.where(kind == other, other_slope, slope)
+    return value, slope
+
+
+@triton.jit
+def halves(x):
+    """Split x into two half-precision numbers whose sum has 22 of float32's 24 bits."""
+    high = x.to(tl.float16)
+    return high, (x - high.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def product(x_high, x_low, c_high, c_low, total):
+    """Return total + x c from halves, at float32's accuracy on half-precision matrix units.
+
+    The product of the two low halves is below float32's last bit and left out.
+    """
+    total = tl.dot(x_low, c_high, total)
+    total = tl.dot(x_high, c_low, total)
+    return tl.dot(x_high, c_high, total)
+
+
+@triton.jit
+def judged(new, last, best, still, step, running, rtol, max_steps):
+    """Return which rows end, which are at their best so far, and how those that end do.
+
+    ``step`` counts the steps that led to the value ``new``, and ``still`` says whether the last
+    one moved no label by the tolerance. A row at its start is its own best, and goes on.
+    """
+    finite = tl.abs(new) < float("inf")
+    settled = tl.abs(new - last) < rtol * tl.maximum(tl.abs(new), tl.abs(last))
+    settled = settled | still
+    ended = running & (step > 0) & (settled | (~finite) | (step >= max_steps))
+    better = running & ((step == 0) | (finite & ~(new >= best)))
+    return ended, better, tl.where(finite, tl.where(settled, 1, 2), 4)
+
+
+@triton.jit
+def mixed(smooth, promised, along, bend, rate, weight_tau, first, unit, ASSEMBLY: tl.constexpr):
+    """Return how much of its old slope a row of the bundle rule keeps, and the value of the cut
+    with the mixture of both slopes.
+
+    Args: the objective without entropy, and what the old cut promised of it; n·W(g + τθ) and
+    n·Wn; the step size η, and τ; whether this is the row's first step.
+    """
+    gap = smooth - promised
+    along -= gap * (reciprocal(rate, ASSEMBLY) + weight_tau)
+    old = along * reciprocal(tl.maximum(bend, FLAT / (unit * unit)), ASSEMBLY)
+    old = tl.minimum(tl.maximum(old, 0.0), 1.0)
+    crossed = (gap > 0) & ~first
+    return tl.where(crossed, old, 0.0), smooth - tl.where(crossed, old * gap, 0.0)
+
+
+@triton.jit
+def next_rate(rate, rose, steepest, first, reach, grow, shrink, unit):
+    """Return the step size of the bundle rule; ``rose``: the last step raised the objective."""
+    following = tl.where(first, reach / steepest, rate * tl.where(rose, shrink, grow))
+    following = tl.minimum(following, LARGEST_RATE * unit, propagate_nan=tl.PropagateNan.ALL)
+    return tl.maximum(following, SMALLEST_RATE * unit, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def unit_of(slopes):
+    """Return the power of two just below the largest slope, or 1.
+
+    The kernels divide energies by it, so that slopes of any scale fit into half precision.
+    """
+    most = tl.max(tl.max(tl.abs(slopes), 1), 0)
+    return tl.where(most > 0, tl.exp2(tl.floor(tl.log2(most))), 1.0)

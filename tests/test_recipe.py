@@ -1,0 +1,150 @@
+"""What SPENClassifier does by itself, and that whoever says otherwise is taken at their word."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+import spen
+from spen.fitting import fit
+from spen.plan import LINEAR, Choice, Shape
+from spen.recipe import make_plan
+from spen.runs import Fit
+
+WIDE = Shape(rows=500, features=2000, labels=20, sparse=True, exclusive=False)
+APART = {"cross_fit": True, "linear_member": True, "folds": 3}
+TOGETHER = {"cross_fit": False, "linear_member": False}
+
+
+def plan_of(shape=WIDE, **settings):
+    return make_plan(spen.SPENClassifier(**settings).get_params(), shape)
+
+
+def test_wide_sparse_inputs_get_a_logistic_regression_and_a_cross_fitted_energy():
+    assert plan_of() == plan_of(**APART)
+    assert plan_of(folds=4) == plan_of(**APART | {"folds": 4})
+    assert plan_of(linear_member=False) == plan_of(**APART | {"linear_member": False})
+    assert plan_of(members=2) == plan_of(members=2, **APART)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sparse": False},
+        {"exclusive": True},
+        {"features": 500},
+        {"rows": 80},
+        {"rows": 30_000},
+        {"features": 200_000},
+    ],
+)
+def test_on_other_data_the_energy_is_trained_with_its_features(other):
+    shape = replace(WIDE, **other)
+    assert plan_of(shape) == plan_of(shape, **TOGETHER)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"energy": "conditional"},
+        {"energy": "pairwise"},
+        {"energy": "local"},
+        {"energy": spen.LabelEnergy.unsized(measurements=3)},
+        {"objective": "f1"},
+        {"objective": "hinge"},
+        {"objective": spen.UnrolledLikelihood(entropy=1.0)},
+        {"inference": spen.Descent(stopping=spen.Stopping(max_steps=3))},
+        {"stages": [spen.Stage("all", spen.CrossEntropy())]},
+        {"hidden": ()},
+        {"missing": 0.2},
+        {"missing": "auto"},
+        {"folds": 1},
+        {"held_out": 0.3},
+        {"refit": False},
+        {"cross_fit": False},
+    ],
+    ids=str,
+)
+def test_who_says_how_to_train_is_taken_at_their_word(own):
+    assert plan_of(**own) == plan_of(**TOGETHER | own)
+
+
+def test_cross_fitting_that_is_asked_for_adds_nothing_else():
+    assert plan_of(cross_fit=True) == plan_of(**APART | {"linear_member": False})
+
+
+def test_switches_are_true_false_or_auto():
+    for name in ("cross_fit", "linear_member"):
+        with pytest.raises(spen.InputError, match=f"{name} must be True, False or 'auto'"):
+            plan_of(**{name: "yes"})
+    with pytest.raises(spen.InputError, match="Add cross_fit=True"):
+        plan_of(linear_member=True, cross_fit=False)
+
+
+@pytest.fixture(scope="module")
+def words() -> spen.Split:
+    """A thousand features, mostly zero, of which two give each label away."""
+    random = np.random.default_rng(0)
+    Y = (random.random((120, 5)) < 0.3).astype(int)
+    Y[:, 1] = Y[:, 0]
+    X = random.random((120, 1000)) < 0.01
+    X[:, :10] |= (np.repeat(Y, 2, axis=1) == 1) & (random.random((120, 10)) < 0.7)
+    return spen.Split(sparse.csr_matrix(X.astype(float)), Y)
+
+
+def test_the_whole_public_face_works_with_an_energy_trained_apart(words, tmp_path):
+    quick = {"hidden": (8,), "dropout": 0.1, "epochs": 8, "random_state": 0}
+    clf = spen.SPENClassifier(**quick).fit(words.X, words.Y)
+    said = spen.SPENClassifier(**quick, **APART).fit(words.X, words.Y)
+    soft = clf.predict_proba(words.X)
+    np.testing.assert_array_equal(soft, said.predict_proba(words.X))
+    assert ((soft > 0) & (soft < 1)).all()
+    assert spen.example_f1(words.Y, clf.predict(words.X)) > 0.8
+    assert (clf.energy(words.X, words.Y) < clf.energy(words.X, 1 - words.Y)).mean() > 0.9
+    assert clf.structure().measurements.shape == (64, 5)
+    # Two labels that are always alike are what the energy pulls together most.
+    first, second, value = clf.structure().pairs(1)[0]
+    assert {first, second} == {0, 1}
+    assert value < 0
+    known = np.full(words.Y.shape, np.nan)
+    known[:, 0] = 1
+    given = clf.predict_proba(words.X, known=known)
+    assert (given[:, 0] == 1).all()
+    odds, odds_given = (p[:, 1] / (1 - p[:, 1]) for p in (soft, given))
+    assert np.median(odds_given / odds) > 1.4
+    clf.save(tmp_path / "model.spen")
+    again = spen.load(tmp_path / "model.spen")
+    np.testing.assert_array_equal(again.predict_proba(words.X), soft)
+    assert again.get_params()["cross_fit"] == "auto"
+
+
+def test_trials_are_not_trained_again(words, monkeypatch):
+    """What the first fold told of the winner is kept, and the linear model of a fold is one."""
+    made = []
+    original = Fit._run
+
+    def spy(self, plan, kept, held):
+        made.append((plan.trial.name == LINEAR, len(kept)))
+        return original(self, plan, kept, held)
+
+    monkeypatch.setattr(Fit, "_run", spy)
+    plan = plan_of(epochs=2)
+    plan = replace(plan, choices=(Choice((4,)), Choice((6,))), trial_folds=1)
+
+    def run(plan):
+        made.clear()
+        common = {"label_weight": None, "device": torch.device("cpu"), "verbose": False}
+        return fit(plan, words, spen.UnitBox(5), seed=0, **common)
+
+    fitted = run(plan)
+    networks, linears = ([n for linear, n in made if linear is kind] for kind in (False, True))
+    assert networks == [80, 80, 80, 80, 120]
+    assert linears == [80, 80, 80, 120]
+    alone = run(fitted.plan)
+    assert len(made) == 8
+    for mine, theirs in zip(fitted.model.parameters(), alone.model.parameters(), strict=True):
+        assert mine.equal(theirs)
+    assert fitted.tuned == alone.tuned
+    assert fitted.score == alone.score

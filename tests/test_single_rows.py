@@ -1,0 +1,55 @@
+"""One row at a time: the same answers as in a batch, in whatever form the row comes."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import spen
+
+FORMS = {
+    "ndarray": lambda row: row,
+    "float32": lambda row: row.astype(np.float32),
+    "csr_array": sparse.csr_array,
+    "csr_matrix": sparse.csr_matrix,
+    "list": lambda row: row.tolist(),
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = np.round((rng.random((90, 30)) < 0.15) * rng.integers(1, 4, (90, 30)), 1).astype(float)
+    Y = X @ rng.standard_normal((30, 6)) > 1
+    return X, Y.astype(int)
+
+
+@pytest.fixture(scope="module", params=["unrolled", "hinge"])
+def fitted(request, data):
+    clf = spen.SPENClassifier(
+        objective=request.param, hidden=(16,), epochs=3, dropout=0.1, folds=1, random_state=0
+    )
+    return clf.fit(*data)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_alone_is_predicted_as_in_a_batch(fitted, data, form):
+    X = data[0][:20]
+    soft, labels = fitted.predict_proba(X), fitted.predict(X)
+    for i in range(len(X)):
+        row = FORMS[form](X[i : i + 1])
+        np.testing.assert_allclose(fitted.predict_proba(row), soft[i : i + 1], atol=1e-5)
+        assert np.array_equal(fitted.predict(row), labels[i : i + 1])
+    sets = fitted.predict(FORMS[form](X), sparse=True)
+    assert np.array_equal(sets.toarray(), labels)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch):
+    X = sparse.csr_matrix(data[0])
+    known = np.full((len(data[0]), 6), np.nan)
+    known[::2, 1] = 1
+    whole = fitted.predict(X), fitted.predict(X, known=known)
+    monkeypatch.setattr(spen.label_classifier, "ROWS_AT_ONCE", 37)
+    assert np.array_equal(fitted.predict(X), whole[0])
+    assert np.array_equal(fitted.predict(X, known=known), whole[1])
