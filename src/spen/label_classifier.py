@@ -32,7 +32,7 @@ from spen.diagnosis import Diagnosis, diagnose
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError, choose
 from spen.fitting import Fitted, fit
-from spen.inference.base import Solution, Status
+from spen.inference.base import Solution
 from spen.labelling import align, align_known, label_weights
 from spen.plan import Plan, Shape, decode
 from spen.row_checks import CHECKS, checked_rows
@@ -322,13 +322,12 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _warn_unless_converged(solution: Solution) -> None:
-    codes = solution.status.cpu().numpy()
-    stopped = (codes == int(Status.MAX_STEPS)) | (codes == int(Status.DIVERGED))
+    stopped = solution.cut_off.cpu().numpy()
     if stopped.any():
         warnings.warn(
             f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "
-            f"{solution.describe()} Their best iterates are returned; more steps or a smaller "
-            "rate (inference=...) may help.",
+            f"{solution.describe()} The best that was found is returned; more steps or time, or "
+            "a smaller rate (inference=...) may help.",
             ConvergenceWarning,
             stacklevel=4,
         )

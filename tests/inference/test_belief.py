@@ -28,7 +28,7 @@ LBP = spen.BeliefPropagation()
 def path(request, monkeypatch):
     """Either way to pass messages."""
     if request.param == "general":
-        monkeypatch.setattr(belief, "machine_code", lambda function: None)
+        monkeypatch.setattr(belief, "machine_code", lambda *_: None)
     else:
         pytest.importorskip("numba")
     return request.param
@@ -121,7 +121,7 @@ def test_both_ways_are_the_same(monkeypatch):
         lbp = spen.BeliefPropagation(keep=keep)
         first = lbp.solve(form, spen.UnitBox(7))
         with monkeypatch.context() as patch:
-            patch.setattr(belief, "machine_code", lambda function: None)
+            patch.setattr(belief, "machine_code", lambda *_: None)
             second = lbp.solve(form, spen.UnitBox(7))
         for name in ("y", "energy", "steps", "status"):
             torch.testing.assert_close(getattr(first, name), getattr(second, name))

@@ -47,6 +47,10 @@ _SENTENCES = {
 }
 
 
+CUT_OFF = (Status.MAX_STEPS, Status.DIVERGED, Status.TIME_LIMIT, Status.FAILED)
+"""Endings that nobody asked for: the answer may not be what the solver looks for."""
+
+
 @dataclass(frozen=True)
 class Trace:
     """Every iterate of a solve, the start included.
@@ -87,6 +91,11 @@ class Solution:
     def converged(self) -> Tensor:
         """True where a tolerance was met, or the minimum found, (n,)."""
         return (self.status == Status.CONVERGED) | (self.status == Status.OPTIMAL)
+
+    @property
+    def cut_off(self) -> Tensor:
+        """True where a limit or a failure ended the solve, not what the solver looks for, (n,)."""
+        return torch.isin(self.status, self.status.new_tensor(CUT_OFF))
 
     def describe(self) -> str:
         """Say how the solve went.

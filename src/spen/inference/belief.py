@@ -14,10 +14,10 @@ from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.errors import choose
 from spen.inference.base import Inference, Solution, Status, join_solutions
-from spen.inference.machine_code import machine_code
-from spen.inference.message_kernel import pass_messages
+from spen.inference.message_kernel import no_rows, pass_messages
 from spen.inference.pairwise_form import PairwiseForm, conditioned
 from spen.inputs import positive, share, whole
+from spen.kernels.compilation import machine_code
 
 COMPACT_BELOW = 0.5
 """Dropping rows that have converged costs a copy, so it waits until it halves the work."""
@@ -83,7 +83,7 @@ class BeliefPropagation(Inference):
         known: Tensor | None = None,
     ) -> Solution:
         parts = conditioned(problem, domain, known, type(self).__name__)
-        kernel = machine_code(pass_messages)
+        kernel = machine_code(pass_messages, no_rows)
         solutions = []
         for form, held in parts:
             if kernel is None or form.unary.device.type != "cpu":

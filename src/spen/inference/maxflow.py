@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from spen.inference.machine_code import machine_code
+from spen.kernels.compilation import machine_code
 
 ROUNDING = 1e-13
 """Arcs with less room than this share of the row's largest one count as full. The cut that is
@@ -37,21 +37,30 @@ def roof_duals(unary: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     >>> roof_duals(np.full((1, 3), -1.5), frustrated)[0]
     array([[0.5, 0.5, 0.5]])
     """
-    rows, n_labels = unary.shape
-    y, paths = np.empty((rows, n_labels)), np.empty(rows, dtype=np.int64)
-    nodes = 2 * n_labels
-    room = np.zeros((nodes, nodes))
-    excess = np.zeros(nodes)
-    level, arc, path = np.zeros((3, nodes + 1), dtype=np.int64)
-    arrays = (unary, weights, y, paths, room, excess, level, arc, path)
-    compiled = machine_code(cut_rows)
+    arrays = _with_memory(unary, weights)
+    y, paths = arrays[2:4]
+    compiled = machine_code(cut_rows, _no_rows)
     if compiled is not None:
-        compiled(*(np.ascontiguousarray(array) for array in arrays))
+        compiled(*arrays)
         return y, paths, "maxflow-numba"
     # Lists are several times quicker than arrays where Python itself reads the entries.
     lists = [array.tolist() for array in arrays]
     cut_rows(*lists)
     return np.array(lists[2]).reshape(y.shape), np.array(lists[3], dtype=np.int64), "maxflow-python"
+
+
+def _with_memory(unary: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return the arguments of ``cut_rows``: the model, room for answers and for the work."""
+    rows, n_labels = unary.shape
+    y, paths = np.empty((rows, n_labels)), np.empty(rows, dtype=np.int64)
+    nodes = 2 * n_labels
+    level, arc, path = np.zeros((3, nodes + 1), dtype=np.int64)
+    model = np.ascontiguousarray(unary), np.ascontiguousarray(weights)
+    return (*model, y, paths, np.zeros((nodes, nodes)), np.zeros(nodes), level, arc, path)
+
+
+def _no_rows() -> tuple[np.ndarray, ...]:
+    return _with_memory(np.zeros((0, 1)), np.zeros((1, 1, 1)))
 
 
 def cut_rows(

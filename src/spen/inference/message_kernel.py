@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 
@@ -77,3 +79,10 @@ def pass_messages(
                 converged[row] = True
                 steps[row] = step
                 break
+
+
+def no_rows() -> tuple[Any, ...]:
+    """Return arguments of ``pass_messages`` that tell their types."""
+    model, per_row, settings = (np.empty((0, 1)), np.empty((1, 1, 1))), np.empty(0), (0.5, 1, True)
+    filled = np.empty((0, 1)), np.empty(0, int), np.empty(0, bool)
+    return (*model, per_row, per_row, *settings, *filled)
