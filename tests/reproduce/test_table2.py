@@ -173,7 +173,7 @@ def test_the_whole_table_of_a_small_set(tmp_path, monkeypatch, capsys):
     shown = capsys.readouterr().out
     lines = [line for line in shown.splitlines() if line.startswith("| S") or " DMF" in line]
     assert [line.split("|")[1].strip()[:10] for line in lines] == [
-        "SSVM, exac", "SSVM, LP r", "DMF, linea", "SPEN, line", "SPEN, RBF ",
+        "SSVM, exac", "SSVM, LP r", "DMF, linea", "SPEN, line", "SPEN, kern",
     ]  # fmt: skip
     for words in (
         "spen − exact, paired over folds",

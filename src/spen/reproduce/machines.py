@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.kernel_approximation import Nystroem
-from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.pipeline import make_pipeline
+from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
+from sklearn.pipeline import make_union
 from sklearn.preprocessing import StandardScaler
 
 from spen.checkpoint import Epoch
@@ -19,7 +20,7 @@ from spen.decoding import apply_threshold
 from spen.domains import UnitBox
 from spen.energies.local import LocalEnergy
 from spen.energies.unsized import UnsizedEnergy
-from spen.errors import InputError
+from spen.errors import InputError, choose
 from spen.features import Identity
 from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent
@@ -35,6 +36,12 @@ MOST_DECAYS = 4
 MEASURED = 500
 """Training rows whose distances say how wide a kernel is."""
 
+DISTANCES: dict[str, Callable[..., np.ndarray]] = {
+    "rbf": partial(euclidean_distances, squared=True),
+    "laplacian": manhattan_distances,
+}
+"""The distances that kernels are functions of."""
+
 Callbacks = Sequence[Callable[[Epoch], None]]
 
 
@@ -48,9 +55,10 @@ class Machine:
         stages: the training; the objective of the last one predicts, and labels are on above ½.
         decays: weight decays of the first stage, of which held-out rows choose one.
         inference: the solver, the same in training and in prediction.
-        kernel_width: γ of an RBF kernel, times the median squared distance of two rows; 0 takes the
-            features as they are. Features are standardised first.
-        centres: how many training rows the kernel's features are made of (Nyström).
+        kernels: γ of each kernel ("rbf", "laplacian") whose features the model sees, times the
+            median distance of two rows (rbf: squared); none takes the features as they are.
+            Features are standardised first.
+        centres: how many training rows the features of a kernel are made of (Nyström).
         cross_fit: 0 trains all stages on the same model. k trains the first stage on all but one of
             k parts of the rows, in turn, and the others on the scores of the part left out.
     """
@@ -60,7 +68,7 @@ class Machine:
     stages: tuple[Stage, ...]
     decays: tuple[float, ...]
     inference: Inference = field(default_factory=Descent)
-    kernel_width: float = 0.0
+    kernels: dict[str, float] = field(default_factory=dict)
     centres: int = 1000
     cross_fit: int = 0
 
@@ -168,14 +176,18 @@ def choose_decay(
 
 def _fitted_view(machine: Machine, X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     scaler = StandardScaler().fit(X)
-    steps: list[Any] = [scaler]
-    if machine.kernel_width:
-        some = euclidean_distances(scaler.transform(X[:MEASURED]), squared=True)
-        gamma = machine.kernel_width / np.median(some)
-        centres = min(machine.centres, len(X))
-        steps.append(Nystroem(gamma=gamma, n_components=centres, random_state=seed))
-    fitted = make_pipeline(*steps).fit(X)
-    return lambda rows: fitted.transform(rows).astype(np.float32)
+    if not machine.kernels:
+        return lambda rows: scaler.transform(rows).astype(np.float32)
+    scaled = scaler.transform(X)
+    maps = []
+    for kernel, width in machine.kernels.items():
+        distances = choose(kernel, DISTANCES, "kernel")(scaled[:MEASURED])
+        gamma = width / np.median(distances)
+        size = min(machine.centres, len(X))
+        maps.append(Nystroem(kernel=kernel, gamma=gamma, n_components=size, random_state=seed))
+    # Side by side they are the features of the sum of the kernels; of the mean, when scaled.
+    fitted, scale = make_union(*maps).fit(scaled), len(maps) ** -0.5
+    return lambda rows: (scale * fitted.transform(scaler.transform(rows))).astype(np.float32)
 
 
 def _new(energy: UnsizedEnergy, rows: Split, seed: int) -> SPEN:
