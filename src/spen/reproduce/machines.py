@@ -177,8 +177,8 @@ def choose_decay(
 def _fitted_view(machine: Machine, X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     scaler = StandardScaler().fit(X)
     if not machine.kernels:
-        return lambda rows: scaler.transform(rows).astype(np.float32)
-    scaled = scaler.transform(X)
+        return lambda rows: np.asarray(scaler.transform(rows), np.float32)
+    scaled = np.asarray(scaler.transform(X))
     maps = []
     for kernel, width in machine.kernels.items():
         distances = choose(kernel, DISTANCES, "kernel")(scaled[:MEASURED])
@@ -187,7 +187,7 @@ def _fitted_view(machine: Machine, X: np.ndarray, seed: int) -> Callable[[np.nda
         maps.append(Nystroem(kernel=kernel, gamma=gamma, n_components=size, random_state=seed))
     # Side by side they are the features of the sum of the kernels; of the mean, when scaled.
     fitted, scale = make_union(*maps).fit(scaled), len(maps) ** -0.5
-    return lambda rows: (scale * fitted.transform(scaler.transform(rows))).astype(np.float32)
+    return lambda rows: np.asarray(scale * fitted.transform(scaler.transform(rows)), np.float32)
 
 
 def _new(energy: UnsizedEnergy, rows: Split, seed: int) -> SPEN:
