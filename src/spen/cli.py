@@ -17,7 +17,7 @@ from spen.commands.evaluate import evaluate
 from spen.commands.fit import fit
 from spen.commands.predict import predict
 from spen.commands.report import report
-from spen.commands.reproduce import claims, convergence, structure, table1, table3
+from spen.commands.reproduce import claims, convergence, structure, table1, table2, table3
 from spen.errors import SpenError
 
 app = App(
@@ -30,6 +30,7 @@ for command in (fit, predict, evaluate, report, bench):
     app.command(command)
 reproduce = App(name="reproduce", help="Make a table or figure of the paper.")
 reproduce.command(table1)
+reproduce.command(table2)
 reproduce.command(table3)
 reproduce.command(structure)
 reproduce.command(claims)

@@ -24,6 +24,9 @@ class Status(IntEnum):
     BATCH_STOPPED = 3
     DIVERGED = 4
     COMPLETED = 5
+    OPTIMAL = 6
+    TIME_LIMIT = 7
+    FAILED = 8
 
     @property
     def sentence(self) -> str:
@@ -38,7 +41,14 @@ _SENTENCES = {
     Status.BATCH_STOPPED: "Enough of the batch had converged, so this example was stopped.",
     Status.DIVERGED: "The energy or its gradient was not finite; the best earlier iterate stands.",
     Status.COMPLETED: "The fixed number of steps was made, as asked.",
+    Status.OPTIMAL: "The minimum was found.",
+    Status.TIME_LIMIT: "The time limit was reached; the best labelling so far stands.",
+    Status.FAILED: "The solver failed, so this answer may be far from a minimum.",
 }
+
+
+CUT_OFF = (Status.MAX_STEPS, Status.DIVERGED, Status.TIME_LIMIT, Status.FAILED)
+"""Endings that nobody asked for: the answer may not be what the solver looks for."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,8 @@ class Solution:
         status: (n,) codes of :class:`Status`.
         backend: which code ran: "general", "compiled", "fused-cpu" or "fused-cuda".
         trace: the iterates, where they were asked for.
+        gap: (n,) how far the energy of the nearest labelling may be above the least one of any
+            labelling, where the solver knows; 0 is a proof.
     """
 
     y: Tensor
@@ -73,11 +85,17 @@ class Solution:
     status: Tensor
     backend: str = "general"
     trace: Trace | None = None
+    gap: Tensor | None = None
 
     @property
     def converged(self) -> Tensor:
-        """True where a tolerance was met, (n,)."""
-        return self.status == Status.CONVERGED
+        """True where a tolerance was met, or the minimum found, (n,)."""
+        return (self.status == Status.CONVERGED) | (self.status == Status.OPTIMAL)
+
+    @property
+    def cut_off(self) -> Tensor:
+        """True where a limit or a failure ended the solve, not what the solver looks for, (n,)."""
+        return torch.isin(self.status, self.status.new_tensor(CUT_OFF))
 
     def describe(self) -> str:
         """Say how the solve went.
@@ -102,7 +120,9 @@ class Solution:
         """Return the solution of the first rows."""
         trace = self.trace and Trace(self.trace.y[:, :rows], self.trace.energy[:, :rows])
         fields = (self.y, self.energy, self.steps, self.status)
-        return Solution(*(field[:rows] for field in fields), backend=self.backend, trace=trace)
+        gap = None if self.gap is None else self.gap[:rows]
+        first = (field[:rows] for field in fields)
+        return Solution(*first, backend=self.backend, trace=trace, gap=gap)
 
 
 def join_solutions(parts: Sequence[Solution]) -> Solution:
@@ -115,7 +135,9 @@ def join_solutions(parts: Sequence[Solution]) -> Solution:
         )
     names = ("y", "energy", "steps", "status")
     joined = (torch.cat([getattr(part, name) for part in parts]) for name in names)
-    return Solution(*joined, backend=parts[0].backend)
+    gaps = [part.gap for part in parts if part.gap is not None]
+    gap = torch.cat(gaps) if gaps else None
+    return Solution(*joined, backend=parts[0].backend, gap=gap)
 
 
 class Inference(ABC):

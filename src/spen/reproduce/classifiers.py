@@ -131,7 +131,7 @@ def _arguments(settings: dict[str, Any], training_steps: int, where: str) -> dic
     """Turn what TOML can say into what a constructor takes."""
     ready = dict(settings)
     if isinstance(energy := settings.get("energy"), list):
-        ready["energy"] = _energy(energy, where)
+        ready["energy"] = read_energy(energy, where)
     if isinstance(inference := settings.get("inference"), dict):
         ready["inference"] = read_inference(inference, f"{where} inference")
     if isinstance(objective := settings.get("objective"), dict):
@@ -148,7 +148,12 @@ def _arguments(settings: dict[str, Any], training_steps: int, where: str) -> dic
     return {name: tuple(v) if isinstance(v, list) else v for name, v in ready.items()}
 
 
-def _energy(terms: list[dict[str, Any]], where: str) -> UnsizedEnergy:
+def read_energy(terms: list[dict[str, Any]], where: str) -> UnsizedEnergy:
+    """Make a sum of energies of their tables, each with the name of its class.
+
+    >>> read_energy([{"name": "LocalEnergy"}, {"name": "PairwiseEnergy", "rank": 2}], "here")
+    LocalEnergy.unsized() + PairwiseEnergy.unsized(rank=2)
+    """
     energies = []
     for term in terms:
         settings = dict(term)
