@@ -5,8 +5,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 import spen
+from spen.diagnosis import warn_unless_converged
 from spen.inference.base import Solution, Status
-from spen.label_classifier import _warn_unless_converged
 
 WANTED = {Status.CONVERGED, Status.OPTIMAL}
 AS_ASKED = {Status.COMPLETED, Status.BATCH_STOPPED}
@@ -22,7 +22,7 @@ def test_an_ending_that_nobody_wanted_warns(status, recwarn):
     solution = ended(Status.OPTIMAL, status)
     assert solution.converged.tolist() == [True, status in WANTED]
     assert solution.cut_off.tolist() == [False, status not in WANTED | AS_ASKED]
-    _warn_unless_converged(solution)
+    warn_unless_converged(solution)
     heard = [str(each.message) for each in recwarn if each.category is ConvergenceWarning]
     assert len(heard) == int(solution.cut_off.sum())
     assert all("1 of 2 rows" in text and status.sentence in text for text in heard)
