@@ -63,7 +63,7 @@ def repeated(form: Form, rows: int) -> Form:
 def uniform(form: Form) -> Tensor:
     """Return the centre of the box for every row, without writing it out."""
     assert form.linear is not None
-    return torch.tensor(0.5, device="cuda").expand(form.linear.shape)
+    return torch.full((), 0.5, device="cuda").expand(form.linear.shape)
 
 
 def centred(form: Form, step: StepRule = BUNDLE) -> Case:

@@ -67,7 +67,7 @@ def subject(data):
 @pytest.fixture
 def without_numba(monkeypatch):
     words = "numba is not installed; pip install 'spen[fast]' brings it"
-    monkeypatch.setattr("spen.kernels.cpu._trouble_with_numba", lambda: words)
+    monkeypatch.setattr("spen.kernels.cpu.trouble_with_numba", lambda: words)
 
 
 # Times and ratios ---------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "BeliefPropagation": "spen.inference.belief",
     "Block": "spen.energies.form",
     "CheckpointError": "spen.errors",
     "ConditionalEnergy": "spen.energies.conditional",
@@ -29,6 +30,7 @@ _PUBLIC = {
     "Energy": "spen.energies.base",
     "EnergyCheckError": "spen.errors",
     "Entropy": "spen.energies.entropy",
+    "Exact": "spen.inference.exact",
     "Features": "spen.features",
     "Form": "spen.energies.form",
     "Hinge": "spen.objectives.hinge",
@@ -41,6 +43,7 @@ _PUBLIC = {
     "LabelScores": "spen.stacking",
     "LabelStructure": "spen.structure",
     "Linear": "spen.features",
+    "LinearRelaxation": "spen.inference.relaxed",
     "LocalEnergy": "spen.energies.local",
     "LossAugmentation": "spen.energies.augmentation",
     "MLP": "spen.features",
@@ -133,10 +136,13 @@ if TYPE_CHECKING:
     from spen.inference.base import Inference as Inference
     from spen.inference.base import Solution as Solution
     from spen.inference.base import Status as Status
+    from spen.inference.belief import BeliefPropagation as BeliefPropagation
     from spen.inference.bundle import MirrorBundle as MirrorBundle
     from spen.inference.descent import Descent as Descent
+    from spen.inference.exact import Exact as Exact
     from spen.inference.implicit import Implicit as Implicit
     from spen.inference.polished import Polished as Polished
+    from spen.inference.relaxed import LinearRelaxation as LinearRelaxation
     from spen.inference.rule import Rule as Rule
     from spen.inference.rules import MeanField as MeanField
     from spen.inference.rules import MirrorDescent as MirrorDescent

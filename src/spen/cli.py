@@ -16,12 +16,14 @@ from spen.commands.demo import demo
 from spen.commands.evaluate import evaluate
 from spen.commands.fit import fit
 from spen.commands.predict import predict
+from spen.commands.report import report
 from spen.commands.reproduce import (
     claims,
     convergence,
     objectives,
     structure,
     table1,
+    table2,
     table3,
 )
 from spen.errors import SpenError
@@ -32,10 +34,11 @@ app = App(
     version=spen.__version__,
 )
 app.command(demo)
-for command in (fit, predict, evaluate, bench):
+for command in (fit, predict, evaluate, report, bench):
     app.command(command)
 reproduce = App(name="reproduce", help="Make a table or figure of the paper.")
 reproduce.command(table1)
+reproduce.command(table2)
 reproduce.command(table3)
 reproduce.command(structure)
 reproduce.command(claims)

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from spen.context import Context
 from spen.inference.backward import Detached
-from spen.inference.base import Inference, Solution, Status
+from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent
 from spen.inference.polished import Polished
 from spen.metrics import search_error_rate
@@ -135,13 +135,12 @@ def lowest_labels(
 
 def warn_unless_converged(solution: Solution) -> None:
     """Warn of rows on which inference ended before it had converged."""
-    codes = solution.status.cpu().numpy()
-    stopped = (codes == int(Status.MAX_STEPS)) | (codes == int(Status.DIVERGED))
+    stopped = solution.cut_off.cpu().numpy()
     if stopped.any():
         warnings.warn(
             f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "
-            f"{solution.describe()} Their best iterates are returned; more steps or a smaller "
-            "rate (inference=...) may help.",
+            f"{solution.describe()} The best that was found is returned; more steps or time, or "
+            "a smaller rate (inference=...) may help.",
             ConvergenceWarning,
             stacklevel=4,
         )

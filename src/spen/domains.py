@@ -163,6 +163,10 @@ class UnitBox(Domain):
         """The number of labels."""
         return self.n_labels
 
+    def uniform(self, like: Tensor) -> Tensor:
+        # One number, seen as a matrix: kernels neither write it out nor read it n times.
+        return like.new_full((1, 1), 0.5).expand(like.shape[0], self.size)
+
     def to_primal(self, dual: Tensor) -> Tensor:
         return torch.sigmoid(self.clamp_dual(dual))
 

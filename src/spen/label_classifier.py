@@ -38,6 +38,7 @@ from spen.runs import soft_labels
 from spen.scaling import Scaling
 from spen.structure import LabelStructure
 from spen.targets import Targets, read_targets
+from spen.versions import versions
 
 ROWS_AT_ONCE = 4096
 """Rows that are predicted at a time, to bound memory."""
@@ -59,6 +60,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
         plan_: the sizes and the training that were chosen.
+        notes_: text for readers of the model file: training rows, versions, the command.
     """
 
     # Set by scikit-learn's own checks.
@@ -88,13 +90,11 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame.
-            y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or
-                DataFrame whose columns name the labels); a list of label lists; or (n,)
-                classes.
+            y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or a DataFrame
+                whose columns name the labels); a list of label lists; or (n,) classes.
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
             label_names: the names of y's columns, where y does not name them itself.
-            feature_names: the names of X's columns, where X does not name them itself; kept
-                in the model file, so that the command line can compare them.
+            feature_names: the names of X's columns, where X does not; the model file keeps them.
         """
         # Everything is checked before anything of this object changes.
         inputs = check_array(X, input_name="X", estimator=self, **CHECKS)
@@ -143,6 +143,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             feature_names = getattr(self, "feature_names_in_", None)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
         self._take(fitted, scaling, targets, RowDigests.of(inputs))
+        self.notes_ = {"training rows": f"{n_rows:,}"} | versions()
         return self
 
     def _take(
@@ -250,8 +251,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         names = self.label_names_.tolist()
         return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
 
-    # In classifiers with a setting of this name it is both: what is learned, and how well a
-    # labelling fits it.
+    # Where a setting has this name too, it is both: what is learned, and how labels fit it.
     @SettingAndMethod
     def energy(self, X: Any, Y: Any) -> np.ndarray:
         """Return the energy (n,) of any labelling: the lower, the better it fits.

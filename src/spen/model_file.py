@@ -55,6 +55,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "held_out_score": classifier.held_out_score_,
         "history": _history_to_json(classifier.history_),
         "refit_history": _history_to_json(classifier.refit_history_),
+        "notes": classifier.notes_,
     }
     tensors = {f"model/{name}": t for name, t in classifier.model_.state_dict().items()}
     scaling = classifier._scaling
@@ -148,6 +149,9 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     if (scaling.shift is None) == (scaling.length is None):
         raise CheckpointError("The file holds no rule for scaling features, or two.")
     classifier._take(fitted, scaling, targets, RowDigests(tensors["seen"].numpy()))
+    # Files from before there were notes are read all the same.
+    notes = header.get("notes", {"spen": header["spen"]})
+    classifier.notes_ = {str(name): str(text) for name, text in notes.items()}
     classifier.n_features_in_ = header["n_features"]
     classifier.feature_names_ = from_json(header["feature_names"], "feature_names")
     if header["fitted_on_named_columns"]:

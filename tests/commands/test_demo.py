@@ -1,6 +1,12 @@
 """The demo, on fewer rows."""
 
+import json
+
+import pytest
+
+import spen
 from spen.commands import demo as module
+from spen.reproduce.table3 import N_TEST
 
 
 def test_the_demo_prints_its_table_and_draws_its_picture(tmp_path, monkeypatch, capsys):
@@ -11,6 +17,15 @@ def test_the_demo_prints_its_table_and_draws_its_picture(tmp_path, monkeypatch, 
         assert words in shown
     assert (tmp_path / "measurements.png").stat().st_size > 5000
     assert (tmp_path / "measurements.svg").read_text().startswith("<?xml")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert str(tmp_path / "report.html") in shown
+    for part in ("examples", "labels", "convergence", "training", "runs"):
+        assert f'<section id="{part}"' in page
+    clf = spen.load(tmp_path / "synthetic.spen")
+    data = spen.exclusive_blocks(150, N_TEST)
+    record = json.loads((tmp_path / "records.jsonl").read_text().splitlines()[-1])
+    f1 = spen.example_f1(data.test.Y, clf.predict(data.test.X))
+    assert 100 * f1 == pytest.approx(record["metrics"]["f1"], abs=0.2), "the table's own model"
     before = (tmp_path / "records.jsonl").read_bytes()
     module.demo(out=tmp_path)
     assert capsys.readouterr().out == shown

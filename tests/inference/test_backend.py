@@ -13,7 +13,7 @@ import spen
 from spen.context import Context
 from spen.energies.form import Form
 from spen.inference import fused
-from spen.kernels import cpu
+from spen.kernels import compilation
 
 pytest.importorskip("numba")
 
@@ -74,14 +74,14 @@ def test_where_no_kernel_can_auto_goes_on_and_fused_says_why(name: str) -> None:
 
 @pytest.fixture
 def fresh_look_at_numba() -> Iterator[None]:
-    cpu._trouble_with_numba.cache_clear()
+    compilation.trouble_with_numba.cache_clear()
     yield
-    cpu._trouble_with_numba.cache_clear()
+    compilation.trouble_with_numba.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_look_at_numba")
 def test_without_numba_the_general_path_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "find_spec", lambda name: None)
+    monkeypatch.setattr(compilation, "find_spec", lambda name: None)
     assert spen.Descent().solve(form(), BOX).backend == "general"
     with pytest.raises(spen.InputError, match=r"spen\[fast\]"):
         spen.Descent(backend="fused").solve(form(), BOX)
@@ -92,7 +92,7 @@ def test_with_a_broken_numba_the_general_path_runs(monkeypatch: pytest.MonkeyPat
     def broken(name: str) -> None:
         raise ImportError("Numba needs NumPy 2.0 or less")
 
-    monkeypatch.setattr(cpu, "import_module", broken)
+    monkeypatch.setattr(compilation, "import_module", broken)
     assert spen.Descent().solve(form(), BOX).backend == "general"
     with pytest.raises(spen.InputError, match=r"NumPy 2.0 or less"):
         spen.Descent(backend="fused").solve(form(), BOX)

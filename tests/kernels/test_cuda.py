@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from spen.energies.nonlinearities import Nonlinearity, nonlinearity
 from spen.inference.base import Solution, Status
 from spen.inference.fused import step_of
 from spen.kernels import cuda
+from spen.kernels.cuda_launch import launch
 from spen.kernels.cuda_plans import StreamPlan, TilePlan, stream_plan, tile_plan
 from spen.kernels.interface import Fused, Limits, StepRule
 
@@ -140,6 +142,12 @@ def test_relu_alone_from_one_number(plan: TilePlan | StreamPlan):
     agree(fused(form, BUNDLE, case.uniform, plan=plan), general(form, BUNDLE, case.uniform))
 
 
+def test_programs_share_the_rows():
+    case = Case(rows=35)
+    form, plan = case.form(case.block("relu", 4)), replace(TILES, programs=3)
+    agree(fused(form, BUNDLE, case.uniform, plan=plan), general(form, BUNDLE, case.uniform))
+
+
 def test_as_many_measurements_as_padding_and_one_row_as_the_start():
     case = Case(rows=5)
     form, start = case.form(case.block("hardtanh", 16)), case.start[:1].expand(5, -1)
@@ -209,6 +217,31 @@ def test_plans_hold_every_label_without_much_padding():
     assert tile_plan(513, 15) is None
     assert tile_plan(159, 64) is None
     assert stream_plan(1000).chunk == 64
+
+
+def test_a_kernel_is_launched_again_without_asking_triton():
+    asked, launched = [], []
+
+    class Compiled:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            return lambda *arguments: launched.append((grid, arguments))
+
+    class Kernel:
+        arg_names = ("x", "n", "scale", "SIZE", "WIDTH")
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Compiled]:
+            return lambda *arguments, **named: asked.append((arguments, named)) or Compiled()
+
+    kernel = Kernel()
+    kernel.__name__ = "one of a kind"  # pyright: ignore[reportAttributeAccessIssue]
+    x = torch.zeros(8)
+    for programs, tensor, n in ((2, x, 3), (5, x, 7), (5, x[1:], 7), (5, x, 1), (5, x, 32)):
+        constants, options = {"WIDTH": 4, "SIZE": 16}, {"num_warps": 4}
+        launch(kernel, x.device, programs, (tensor, n, None), constants, options)
+    # Alignment, 1 and multiples of 16 have versions of their own; the order is the kernel's.
+    assert [arguments[1] for arguments, _ in asked] == [3, 7, 1, 32]
+    ((grid, (*_, n, scale, size, width)),) = launched
+    assert (grid, n, scale, size, width) == ((5, 1, 1), 7, None, 16, 4)
 
 
 def test_refusals_are_in_words(monkeypatch: pytest.MonkeyPatch):

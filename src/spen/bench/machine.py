@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from spen.reproduce.records import versions
+from spen.versions import versions
 
 OPTIONAL = ("numba", "triton", "scipy", "scikit-learn")
 """Packages that decide which code runs, beside those of every record."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +46,7 @@ def fit(
         device: "auto" takes a GPU where there is one; or cpu, cuda.
         json: Print one JSON object instead of text.
     """
+    command = _command(dict(locals()))
     _check_out(out)
     import time
 
@@ -69,6 +72,7 @@ def fit(
         label_names=data.label_names,
         feature_names=data.feature_names,
     )
+    classifier.notes_ |= {"trained on": train, "command": command}
     classifier.save(out)
     record: dict[str, Any] = {
         "model": str(out),
@@ -92,6 +96,21 @@ def fit(
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)
+
+
+def _command(arguments: dict[str, Any]) -> str:
+    """Return the command line that these arguments come from, without what is default.
+
+    >>> _command({"train": "a set", "out": Path("m.spen"), "epochs": 3, "seed": 0, "json": True})
+    "spen fit 'a set' --out m.spen --epochs 3"
+    """
+    words = ["spen", "fit", arguments["train"]]
+    for name, parameter in inspect.signature(fit).parameters.items():
+        if name in ("train", "json") or name not in arguments:
+            continue
+        if arguments[name] != parameter.default:
+            words += [f"--{name}", str(arguments[name])]
+    return shlex.join(words)
 
 
 def _check_out(out: Path) -> None:

@@ -51,6 +51,30 @@ def table1(
     module.table1(dataset, method, seeds, device, out, study)
 
 
+def table2(
+    *,
+    method: str | None = None,
+    folds: int = 10,
+    seeds: int = 1,
+    out: Path = Path("runs/table2"),
+    study: str | None = None,
+) -> None:
+    """Table 2: structured SVMs with exact, relaxed and approximate inference on Yeast.
+
+    Args:
+        method: Only these rows, separated by commas: exact, lp, lbp, lbp-plain, dmf, spen,
+            spen-best, br.
+        folds: Of the cross-validation.
+        seeds: How often the rows are divided into folds.
+        out: The folder for records; runs that are there already are not made again.
+        study: In place of the table, violations: which violated margins each solver sees while it
+            trains, and what it misses in prediction.
+    """
+    from spen.reproduce import table2 as module
+
+    module.table2(method, folds, seeds, out, study)
+
+
 def claims(
     *,
     dataset: str = "bibtex",

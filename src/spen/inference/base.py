@@ -24,6 +24,9 @@ class Status(IntEnum):
     BATCH_STOPPED = 3
     DIVERGED = 4
     COMPLETED = 5
+    OPTIMAL = 6
+    TIME_LIMIT = 7
+    FAILED = 8
 
     @property
     def sentence(self) -> str:
@@ -38,7 +41,14 @@ _SENTENCES = {
     Status.BATCH_STOPPED: "Enough of the batch had converged, so this example was stopped.",
     Status.DIVERGED: "The energy or its gradient was not finite; the best earlier iterate stands.",
     Status.COMPLETED: "The fixed number of steps was made, as asked.",
+    Status.OPTIMAL: "The minimum was found.",
+    Status.TIME_LIMIT: "The time limit was reached; the best labelling so far stands.",
+    Status.FAILED: "The solver failed, so this answer may be far from a minimum.",
 }
+
+
+CUT_OFF = (Status.MAX_STEPS, Status.DIVERGED, Status.TIME_LIMIT, Status.FAILED)
+"""Endings that nobody asked for: the answer may not be what the solver looks for."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,9 @@ class Solution:
         status: (n,) codes of :class:`Status`.
         backend: which code ran: "general", "compiled", "fused-cpu" or "fused-cuda".
         trace: the iterates, where they were asked for.
-        gap: (n,) how far the energy may be above the least one, where the solver knows: for a
-            convex energy the Frank–Wolfe gap; 0 is a proof.
+        gap: (n,) how far the energy may be above the least one, where the solver knows: that of
+            the nearest labelling above any labelling's for exact solvers and relaxations, the
+            Frank-Wolfe gap for convex energies; 0 is a proof.
     """
 
     y: Tensor
@@ -79,8 +90,13 @@ class Solution:
 
     @property
     def converged(self) -> Tensor:
-        """True where a tolerance was met, (n,)."""
-        return self.status == Status.CONVERGED
+        """True where a tolerance was met, or the minimum found, (n,)."""
+        return (self.status == Status.CONVERGED) | (self.status == Status.OPTIMAL)
+
+    @property
+    def cut_off(self) -> Tensor:
+        """True where a limit or a failure ended the solve, not what the solver looks for, (n,)."""
+        return torch.isin(self.status, self.status.new_tensor(CUT_OFF))
 
     @property
     def iterates(self) -> Tensor:

@@ -1,13 +1,42 @@
-"""Machine code that is made once and kept on disk."""
+"""Machine code that is made once and kept on disk, where numba is installed."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from spen.domains import DUAL_LIMIT
+
+
+@functools.cache
+def trouble_with_numba() -> str | None:
+    """Say why numba cannot be used; None where it can."""
+    if find_spec("numba") is None:
+        return "numba is not installed; pip install 'spen[fast]' brings it"
+    try:
+        import_module("numba")
+    except ImportError as problem:
+        # Such as a numpy that is newer than numba knows.
+        return f"numba cannot be imported ({problem})"
+    return None
+
+
+@functools.cache
+def machine_code(
+    function: Callable[..., Any], example: Callable[[], tuple[Any, ...]]
+) -> Callable[..., Any] | None:
+    """Return a function as machine code, or None where numba cannot be used.
+
+    Args:
+        function: loops that numba understands.
+        example: makes arguments to call it with, which tell the types.
+    """
+    return None if trouble_with_numba() else compile_kernel(function, *example())
 
 
 def compile_kernel(function: Callable[..., Any], *example: Any) -> Callable[..., Any]:

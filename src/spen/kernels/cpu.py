@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from spen.energies.form import Form
+from spen.kernels.compilation import compile_kernel, source_digest, trouble_with_numba
 from spen.kernels.interface import Fused, Limits, StepRule
 from spen.kernels.packing import KINDS, Settings, pack
 from spen.kernels.pool import run_together
@@ -37,7 +36,7 @@ def refusal(form: Form, step: StepRule, start: Tensor, known: Tensor | None) -> 
             return f"the kernel computes in float32, and the problem is in {tensor.dtype}"
         if tensor is not None and tensor.device.type != "cpu":
             return f"the kernel needs its data on the CPU, and some is on {tensor.device}"
-    return _trouble_with_numba()
+    return trouble_with_numba()
 
 
 def minimise(
@@ -92,20 +91,7 @@ def _settings(step: StepRule, limits: Limits) -> Settings:
 
 
 @functools.cache
-def _trouble_with_numba() -> str | None:
-    if find_spec("numba") is None:
-        return "numba is not installed; pip install 'spen[fast]' brings it"
-    try:
-        import_module("numba")
-    except ImportError as problem:
-        # Such as a numpy that is newer than numba knows.
-        return f"numba cannot be imported ({problem})"
-    return None
-
-
-@functools.cache
 def _kernel() -> Callable[..., None]:
-    from spen.kernels.compilation import compile_kernel, source_digest
     from spen.kernels.lane_descent import make_descend
     from spen.kernels.lane_work import work_memory
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from spen.context import take
 from spen.domains import UnitBox
 from spen.energies.form import Form
+from spen.kernels.cuda_launch import launch
 from spen.kernels.cuda_plans import ROWS, StreamPlan, TilePlan, stream_plan, tile_plan
 from spen.kernels.interface import Fused, Limits, StepRule
 from spen.kernels.packing import KINDS
@@ -46,7 +47,7 @@ def refusal(form: Form, step: StepRule, start: Tensor, known: Tensor | None) -> 
     unknown = {block.nonlinearity.name for block in form.blocks} - KINDS.keys()
     if not start.is_cuda:
         return f"the tensors are on {start.device.type}, not on a CUDA device"
-    if importlib.util.find_spec("triton") is None:
+    if not _has_triton():
         return "the package triton is not installed"
     if _capability(start.device) < (8, 0):
         return "the GPU kernels need compute capability 8.0 or newer"
@@ -94,25 +95,27 @@ def on_chip(
     found = _unwritten(start)
     programs = _programs(start, plan.programs)
     if programs:
-        launch: Any = descend_tiles[(programs,)]
+        constants = {
+            "WARPS": plan.warps,
+            "ROWS": ROWS,
+            "WIDTH_1": plan.widths[0],
+            "WIDTH_2": plan.widths[1],
+            "PADDED": plan.padded,
+            "LINES": plan.lines,
+            "REFILL": plan.refill,
+            "FOLD": together.total < plan.padded,
+            "FULL": plan.warps * plan.widths[0] <= start.shape[1],
+            **_flags(start, together),
+        }
+        arguments = (
+            *_rows(form, start, known),
+            *together[:4],
+            *found,
+            *_numbers(step, limits, start, together),
+        )
+        options = {"num_warps": plan.warps, "maxnreg": plan.registers, "enable_fp_fusion": True}
         with _on(start.device):
-            launch(
-                *_rows(form, start, known),
-                *together[:4],
-                *found,
-                *_numbers(step, limits, start, together),
-                WARPS=plan.warps,
-                ROWS=ROWS,
-                WIDTH_1=plan.widths[0],
-                WIDTH_2=plan.widths[1],
-                PADDED=plan.padded,
-                REFILL=plan.refill,
-                FOLD=together.total < plan.padded,
-                FULL=plan.warps * plan.widths[0] <= start.shape[1],
-                **_flags(start, together),
-                num_warps=plan.warps,
-                maxnreg=plan.registers,
-            )
+            launch(descend_tiles, start.device, programs, arguments, constants, options)
     return found
 
 
@@ -138,28 +141,30 @@ def on_streams(
         slots = programs * ROWS
         states = start.new_empty(4, slots, tiles * plan.warps * plan.width)
         slopes = start.new_zeros(slots, chunks * plan.chunk)
-        launch: Any = descend_streams[(programs,)]
+        constants = {
+            "WARPS": plan.warps,
+            "ROWS": ROWS,
+            "WIDTH": plan.width,
+            "CHUNK": plan.chunk,
+            "CHUNKS": chunks,
+            **_flags(start, together),
+        }
+        arguments = (
+            *_rows(form, start, known),
+            high,
+            low,
+            size,
+            unit.masked_fill(unit == 0, 1.0),
+            *together[1:4],
+            *states,
+            slopes,
+            *found,
+            *_numbers(step, limits, start, together),
+            tiles,
+        )
+        options = {"num_warps": plan.warps, "enable_fp_fusion": True}
         with _on(start.device):
-            launch(
-                *_rows(form, start, known),
-                high,
-                low,
-                size,
-                unit.masked_fill(unit == 0, 1.0),
-                *together[1:4],
-                *states,
-                slopes,
-                *found,
-                *_numbers(step, limits, start, together),
-                tiles,
-                WARPS=plan.warps,
-                ROWS=ROWS,
-                WIDTH=plan.width,
-                CHUNK=plan.chunk,
-                CHUNKS=chunks,
-                **_flags(start, together),
-                num_warps=plan.warps,
-            )
+            launch(descend_streams, start.device, programs, arguments, constants, options)
     return found
 
 
@@ -240,7 +245,6 @@ def _flags(start: Tensor, together: Measurements) -> dict[str, Any]:
         "BIAS_BY_ROW": together.total > 0 and together.bias.ndim == 2,
         "ONE_START": start.stride() == (0, 0),
         "ASSEMBLY": start.is_cuda,
-        "enable_fp_fusion": True,
     }
 
 
@@ -260,6 +264,11 @@ def _on(device: torch.device) -> AbstractContextManager[object]:
     if device.type != "cuda" or device.index == torch.cuda.current_device():
         return nullcontext()
     return torch.cuda.device(device)
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 @cache

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from spen.kernels.cuda_math import DUAL_LIMIT, HELD, bounded, dual, halves, primal
+from spen.kernels.cuda_memory import fetched
 
 
 @triton.jit
@@ -126,18 +127,21 @@ def in_halves(slope, WARPS: tl.constexpr):
 @triton.jit
 def first_iterate(
     mine, inside, at, start_at, like, start, known, one_start, one_dual,
-    ONE_START: tl.constexpr, ASSEMBLY: tl.constexpr,
+    ONE_START: tl.constexpr, DIRECT: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
-    """Return where new rows begin, as u and as y; padding begins, and stays, at a half."""
+    """Return where new rows begin, as u and as y; padding begins, and stays, at a half.
+
+    DIRECT: each thread loads what it works with.
+    """
     if ONE_START:
         first_u = kept(tl.zeros_like(like) + one_dual, inside)
         first_y = kept(tl.zeros_like(like) + (one_start - 0.5), inside) + 0.5
     else:
-        first_y = tl.load(start + start_at, mask=mine, other=0.5)
+        first_y = tl.where(mine, fetched(start + start_at, mine, DIRECT), 0.5)
         first_u = dual(first_y, ASSEMBLY)
     if known is not None:
-        given = tl.load(known + at, mask=mine, other=0.0)
-        held = given == given
+        given = fetched(known + at, mine, DIRECT)
+        held = mine & (given == given)
         first_u = tl.where(held, tl.where(given > 0.5, -HELD, HELD), first_u)
         first_y = tl.where(held, given, first_y)
     return first_u, first_y
@@ -145,21 +149,27 @@ def first_iterate(
 
 @triton.jit
 def begun(
-    fill, inside, at, start_at, u, y, a, nothing, c_high,
-    linear, inverse, start, known, one_start, one_dual, ONE_START: tl.constexpr,
-    ASSEMBLY: tl.constexpr,
+    fill, inside, at, start_at, u, y, a, linear, inverse, start, known, one_start, one_dual,
+    ONE_START: tl.constexpr, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """Begin new rows in the slots to fill; return u, y and a."""
-    mine = both(fill, inside)
+    mine = both(fill, inside) & like_products(y)
     if linear is not None:
-        # Adding a product with zeros lays a out as products are, once and not in every step.
-        loaded = tl.load(linear + at, mask=mine, other=0.0) * inverse
-        a = tl.where(fill, tl.dot(nothing, c_high, loaded), a)
+        a = tl.where(fill, fetched(linear + at, mine, ASSEMBLY) * inverse, a)
     first_u, first_y = first_iterate(
         mine, inside, at, start_at, u, start, known, one_start, one_dual, ONE_START,
-        ASSEMBLY,
+        ASSEMBLY, ASSEMBLY,
     )  # fmt: skip
     return tl.where(fill, first_u, u), tl.where(fill, first_y, y), a
+
+
+@triton.jit
+def like_products(x):
+    """Return a mask that is true everywhere, and laid out in the registers like x.
+
+    What is computed with it is laid out like x too, from the start and not in every step.
+    """
+    return (x == x) | (x != x)
 
 
 @triton.jit

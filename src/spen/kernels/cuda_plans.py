@@ -41,6 +41,11 @@ class TilePlan:
         """The most registers of a thread with which all programs fit at once."""
         return min(255, REGISTERS // (32 * self.warps * self.programs) // 8 * 8)
 
+    @property
+    def lines(self) -> int:
+        """The memory lines of 32 numbers that a row has at most, as a power of two."""
+        return 1 << (self.warps * sum(self.widths) // 32).bit_length()
+
 
 @dataclass(frozen=True)
 class StreamPlan:

@@ -195,7 +195,7 @@ def descend_streams(
             start_at = row[None, :, None] * start_stride
             first_u, first_y = first_iterate(
                 filled, inside, row_at + column, start_at + column, new_u, start, known,
-                one_start, dual(one_start, ASSEMBLY), ONE_START, ASSEMBLY,
+                one_start, dual(one_start, ASSEMBLY), ONE_START, False, ASSEMBLY,
             )  # fmt: skip
             new_u, new_y = tl.where(fresh, first_u, new_u), tl.where(fresh, first_y, new_y)
             tl.store(u_slots + slot_at + column, new_u, mask=on)

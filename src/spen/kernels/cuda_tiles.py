@@ -21,6 +21,7 @@ from spen.kernels.cuda_chunks import (
     in_halves,
     kept,
     largest,
+    like_products,
     load_measurements,
     measured,
     moved,
@@ -45,21 +46,22 @@ from spen.kernels.cuda_math import (
     product,
     unit_of,
 )
+from spen.kernels.cuda_memory import announced, fetched, saved, saved_count
 
 
 @triton.jit
 def _finished(
     done, row, column_1, column_2, inside_1, inside_2, n_labels, best_1, best_2, best, step, ending,
-    y_out, energy_out, steps_out, status_out,
+    y_out, energy_out, steps_out, status_out, ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """Write the answers of the rows that are done."""
-    at = row[None, :, None] * n_labels
+    at = y_out + row[None, :, None] * n_labels
     mine = done[None, :, None]
-    tl.store(y_out + at + column_1, best_1, mask=both(mine, inside_1))
-    tl.store(y_out + at + column_2, best_2, mask=both(mine, inside_2))
-    tl.store(energy_out + row, best, mask=done)
-    tl.store(steps_out + row, step.to(tl.int64), mask=done)
-    tl.store(status_out + row, ending.to(tl.int64), mask=done)
+    saved(at + column_1, best_1, both(mine, inside_1), ASSEMBLY)
+    saved(at + column_2, best_2, both(mine, inside_2), ASSEMBLY)
+    saved(energy_out + row, best, done, ASSEMBLY)
+    saved_count(steps_out + row, step, done, ASSEMBLY)
+    saved_count(status_out + row, ending, done, ASSEMBLY)
 
 
 @triton.jit(do_not_specialize=["n", "n_measurements", "start_stride", "max_steps"])
@@ -69,14 +71,15 @@ def descend_tiles(
     n, n_labels, n_measurements, start_stride,
     lr, momentum, decay, reach, grow, shrink, rtol, atol, max_steps,
     WARPS: tl.constexpr, ROWS: tl.constexpr, WIDTH_1: tl.constexpr, WIDTH_2: tl.constexpr,
-    PADDED: tl.constexpr, REFILL: tl.constexpr, KIND: tl.constexpr, FOLD: tl.constexpr,
-    FULL: tl.constexpr, BIAS_BY_ROW: tl.constexpr, ONE_START: tl.constexpr,
+    PADDED: tl.constexpr, LINES: tl.constexpr, REFILL: tl.constexpr, KIND: tl.constexpr,
+    FOLD: tl.constexpr, FULL: tl.constexpr, BIAS_BY_ROW: tl.constexpr, ONE_START: tl.constexpr,
     ASSEMBLY: tl.constexpr,
 ):  # fmt: skip
     """Minimise each row of a form; what is absent is None. With a reach it is the bundle rule.
 
-    Slot i of program p takes row p · ROWS + i, and on from there in strides of all slots.
+    Each program has a share of the rows, one after the other, for whichever of its slots is free.
     FOLD: a measurement is left over in the padding, and carries a·y through the sum over warps.
+    LINES: the memory lines of 32 numbers that a row has at most.
     """
     one_start = tl.load(start)
     one_dual = dual(one_start, ASSEMBLY)
@@ -111,58 +114,67 @@ def descend_tiles(
     u_1 = tl.zeros([WARPS, ROWS, WIDTH_1], tl.float32)
     u_2 = tl.zeros([WARPS, ROWS, WIDTH_2], tl.float32)
     y_1, y_2, best_1, best_2, a_1, a_2 = u_1, u_2, u_1, u_2, u_1, u_2
-    # Of the last step: its push with momentum; for the bundle rule its slope, as the mixture of
-    # measurements' slopes and, where there is a quadratic term, of iterates.
+    # Of the last step: its push with momentum; for the bundle rule its slope.
     last_1, last_2 = u_1, u_2
-    last_slope = tl.zeros([ROWS, PADDED], tl.float32)
     q_1 = None
     q_2 = None
     if quadratic is not None:
         q_1, q_2 = u_1, u_2
 
-    stride = tl.num_programs(0) * ROWS
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS) - stride
-    running = row >= n
+    share = tl.cdiv(n, tl.num_programs(0))
+    ahead = tl.program_id(0) * share
+    waiting = tl.minimum(share, n - ahead)
+    row = tl.full([ROWS], -1, tl.int32)
+    running = row >= 0
     step = tl.zeros([ROWS], tl.int32)
     ending = step
     value = tl.zeros([ROWS], tl.float32)
     best, e0, weight_tau, rate, cut = value, value, value, value, value
     descent = tl.zeros([WARPS, ROWS], tl.float32)
     change = descent
-    free = row + stride < n
-    work = tl.sum(tl.where(free, 64, 0), 0)
+    active = 0
 
-    while work > 0:
+    while (active > 0) | (waiting > 0):
         began = 0
-        if (work >= 64 * REFILL) | (work % 64 == 0):
+        if (waiting > 0) & (ROWS - active >= tl.minimum(REFILL, waiting)):
             began = 1
+            place = tl.cumsum(tl.where(running, 0, 1), 0) - 1
+            free = (~running) & (place < waiting)
             _finished(
                 free & (row >= 0), row, column_1, column_2, inside_1, inside_2, n_labels,
                 best_1, best_2, best * unit, step, ending, y_out, energy_out, steps_out, status_out,
+                ASSEMBLY,
             )  # fmt: skip
-            row = tl.where(free, row + stride, row)
+            row = tl.where(free, ahead + place, row)
+            taken = tl.minimum(ROWS - active, waiting)
+            ahead += taken
+            waiting -= taken
+            if linear is not None:
+                soon = tl.arange(0, ROWS)[:, None]
+                line = tl.arange(0, LINES)[None, :] * 32
+                coming = (soon < waiting) & (line < n_labels)
+                announced(linear + (ahead + soon) * n_labels + line, coming, ASSEMBLY)
             fill = free[None, :, None]
             at = row[None, :, None] * n_labels
             start_at = row[None, :, None] * start_stride
-            nothing = tl.zeros([WARPS, ROWS, PADDED], tl.float16)
             u_1, y_1, a_1 = begun(
-                fill, inside_1, at + column_1, start_at + column_1, u_1, y_1, a_1, nothing,
-                c_high_1, linear, inverse, start, known, one_start, one_dual, ONE_START, ASSEMBLY,
+                fill, inside_1, at + column_1, start_at + column_1, u_1, y_1, a_1,
+                linear, inverse, start, known, one_start, one_dual, ONE_START, ASSEMBLY,
             )  # fmt: skip
             u_2, y_2, a_2 = begun(
-                fill, inside_2, at + column_2, start_at + column_2, u_2, y_2, a_2, nothing,
-                c_high_2, linear, inverse, start, known, one_start, one_dual, ONE_START, ASSEMBLY,
+                fill, inside_2, at + column_2, start_at + column_2, u_2, y_2, a_2,
+                linear, inverse, start, known, one_start, one_dual, ONE_START, ASSEMBLY,
             )  # fmt: skip
             if quadratic is not None:
-                new_q = tl.load(quadratic + at + column_1, mask=both(fill, inside_1), other=0.0)
-                q_1 = tl.where(fill, new_q * inverse, q_1)
-                new_q = tl.load(quadratic + at + column_2, mask=both(fill, inside_2), other=0.0)
-                q_2 = tl.where(fill, new_q * inverse, q_2)
-            if momentum is not None or (reach is not None and quadratic is not None):
+                mine_1 = both(fill, inside_1) & like_products(y_1)
+                mine_2 = both(fill, inside_2) & like_products(y_2)
+                new_1 = fetched(quadratic + at + column_1, mine_1, ASSEMBLY)
+                new_2 = fetched(quadratic + at + column_2, mine_2, ASSEMBLY)
+                q_1 = tl.where(fill, new_1 * inverse, q_1)
+                q_2 = tl.where(fill, new_2 * inverse, q_2)
+            if momentum is not None or reach is not None:
                 last_1 = tl.where(fill, 0.0, last_1)
                 last_2 = tl.where(fill, 0.0, last_2)
-            if reach is not None:
-                last_slope = tl.where(free[:, None], 0.0, last_slope)
             if BIAS_BY_ROW:
                 own_at = row[:, None] * n_measurements + m[None, :]
                 mine = free[:, None] & real[None, :]
@@ -211,13 +223,7 @@ def descend_tiles(
             moves = tl.where(change < atol, 0.0, 1.0)
         if reach is not None:
             # How it turns against the slope of the last step.
-            turn = slope - last_slope
-            n_high, n_low = in_halves(turn, WARPS)
-            n_1, n_2 = tl.zeros_like(u_1), tl.zeros_like(u_2)
-            if quadratic is not None:
-                n_1, n_2 = q_1 * (y_1 - last_1), q_2 * (y_2 - last_2)
-            n_1 = product(n_high, n_low, c_high_1, c_low_1, n_1)
-            n_2 = product(n_high, n_low, c_high_2, c_low_2, n_2)
+            n_1, n_2 = g_1 - last_1, g_2 - last_2
             weighted_1, weighted_2 = (y_1 - y_1 * y_1) * n_1, (y_2 - y_2 * y_2) * n_2
             if tau is None:
                 pull_1, pull_2 = g_1, g_2
@@ -252,14 +258,8 @@ def descend_tiles(
             old, cut = mixed(
                 smooth, cut + descent_row, along, bend, rate, weight_tau, step == 0, unit, ASSEMBLY
             )
-            last_slope = slope - old[:, None] * turn
-            if quadratic is not None:
-                last_1 = y_1 - old[None, :, None] * (y_1 - last_1)
-                last_2 = y_2 - old[None, :, None] * (y_2 - last_2)
-            # The mixture's own product: so g and n need not wait in registers for ``old``.
-            d_high, d_low = in_halves(last_slope, WARPS)
-            g_1 = product(d_high, d_low, c_high_1, c_low_1, own_slope(last_1, a_1, q_1))
-            g_2 = product(d_high, d_low, c_high_2, c_low_2, own_slope(last_2, a_2, q_2))
+            g_1, g_2 = g_1 - old[None, :, None] * n_1, g_2 - old[None, :, None] * n_2
+            last_1, last_2 = g_1, g_2
         elif decay is None:
             rate = tl.zeros([ROWS], tl.float32) + lr * unit
         else:
@@ -282,10 +282,10 @@ def descend_tiles(
             descent = sums(g_1 * moved_1, g_2 * moved_2)
         u_1, u_2, y_1, y_2, value = new_u_1, new_u_2, new_1, new_2, new
         step = tl.where(running, step + 1, step)
-        free = (~running) & (row + stride < n)
-        work = tl.sum(tl.where(running, 1, tl.where(free, 64, 0)), 0)
+        active = tl.sum(running.to(tl.int32), 0)
 
     _finished(
-        (row >= 0) & (row < n), row, column_1, column_2, inside_1, inside_2, n_labels,
+        row >= 0, row, column_1, column_2, inside_1, inside_2, n_labels,
         best_1, best_2, best * unit, step, ending, y_out, energy_out, steps_out, status_out,
+        ASSEMBLY,
     )  # fmt: skip

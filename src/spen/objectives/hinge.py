@@ -27,6 +27,10 @@ class Hinge(Objective):
 
     ȳ is not rounded and held constant, so the gradient is that of E(t) − E(ȳ).
 
+    Where a solver minimises a relaxation of E, that is the energy of the whole hinge
+    (``inference.relax``). At labels both are the same; at a fractional ȳ the plain energy is
+    neither what was minimised nor what the margin is about, and its gradient points elsewhere.
+
     Args:
         delta: Δ, by name: hamming, squared or log.
         margin: how much each wrong label is worth.

@@ -130,6 +130,44 @@ def draw_differences(
     return save_figure(figure, path)
 
 
+def draw_violations(
+    epochs: Mapping[str, Mapping[str, Sequence[float]]],
+    search_errors: Mapping[str, float],
+    path: Path,
+) -> list[Path]:
+    """Draw what solvers see of violated margins in training, and miss in prediction.
+
+    Args:
+        epochs: for each solver, "ratio", "under" and "over" after each epoch (see
+            ``spen.reproduce.search.Sight``).
+        search_errors: of each solver, in percent of test rows.
+        path: where to write, without a suffix.
+    """
+    figure = Figure(figsize=(11.5, 3.6), layout="constrained")
+    losses, rows, bars = figure.subplots(1, 3, gridspec_kw={"width_ratios": [1, 1, 0.8]})
+    for index, (name, figures) in enumerate(epochs.items()):
+        look = {"color": f"C{index}", "marker": MARKERS[index], "markersize": 3, "linewidth": 1.2}
+        x = range(1, len(figures["ratio"]) + 1)
+        losses.plot(x, figures["ratio"], label=name, **look)
+        rows.plot(x, figures["under"], label=f"{name}: too little", **look)
+        rows.plot(x, figures["over"], label=f"{name}: too much", linestyle=":", **look)
+    losses.axhline(1, color="black", linewidth=0.8)
+    losses.set_title("hinge loss that the solver finds / exact", fontsize=10)
+    rows.set_title("training rows with too little or too much loss, %", fontsize=10)
+    for axis in (losses, rows):
+        axis.set_xlabel("epoch")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    colours = [f"C{index}" for index in range(len(search_errors))]
+    drawn = bars.barh(list(search_errors), list(search_errors.values()), color=colours)
+    bars.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
+    bars.margins(x=0.2)
+    bars.invert_yaxis()
+    bars.set_title("search errors on test rows, %", fontsize=10)
+    bars.grid(alpha=0.3, axis="x")
+    return save_figure(figure, path)
+
+
 def save_figure(figure: Figure, path: Path) -> list[Path]:
     """Write a figure as PNG and SVG."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ from spen.label_classifier import LabelClassifier
 from spen.metrics import score_all
 from spen.plan import Shape
 from spen.reproduce.protocol import F1_RULE
-from spen.reproduce.records import Record, Records, brief, versions
+from spen.reproduce.records import Record, Records, brief
 from spen.reproduce.settings import (
     inherit,
     read_inference,
@@ -49,6 +49,7 @@ from spen.reproduce.settings import (
 from spen.scaling import Scaling
 from spen.shared_runs import SHARED
 from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
+from spen.versions import versions
 
 SETTINGS = "table1"
 DECODINGS = ("threshold", "expected_f1")
@@ -138,7 +139,7 @@ def _arguments(settings: dict[str, Any], training_steps: int, where: str) -> dic
     """Turn what TOML can say into what a constructor takes."""
     ready = dict(settings)
     if isinstance(energy := settings.get("energy"), list):
-        ready["energy"] = _energy(energy, where)
+        ready["energy"] = read_energy(energy, where)
     if isinstance(inference := settings.get("inference"), dict):
         ready["inference"] = read_inference(inference, f"{where} inference")
     if isinstance(objective := settings.get("objective"), dict):
@@ -155,7 +156,12 @@ def _arguments(settings: dict[str, Any], training_steps: int, where: str) -> dic
     return {name: tuple(v) if isinstance(v, list) else v for name, v in ready.items()}
 
 
-def _energy(terms: list[dict[str, Any]], where: str) -> UnsizedEnergy:
+def read_energy(terms: list[dict[str, Any]], where: str) -> UnsizedEnergy:
+    """Make a sum of energies of their tables, each with the name of its class.
+
+    >>> read_energy([{"name": "LocalEnergy"}, {"name": "PairwiseEnergy", "rank": 2}], "here")
+    LocalEnergy.unsized() + PairwiseEnergy.unsized(rank=2)
+    """
     energies = []
     for term in terms:
         settings = dict(term)

@@ -16,7 +16,8 @@ from spen.devices import usable_device
 from spen.label_classifier import LabelClassifier
 from spen.progress import say, text_table
 from spen.reproduce.classifiers import dataset_of, device_in_words, identity_of, timed_fit
-from spen.reproduce.records import Record, Records, versions
+from spen.reproduce.records import Record, Records
+from spen.versions import versions
 
 PREDICTIONS = 5
 """Times that the test rows are predicted; the median counts."""

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 
 import torch
 
-from spen.checkpoint import Epoch, describe, digest
+from spen.checkpoint import Epoch, History, describe, digest
 from spen.data.dataset import Dataset, Split, hold_out
 from spen.decoding import apply_threshold, tune_threshold
 from spen.domains import UnitBox
 from spen.metrics import example_f1, hamming_error, search_error_rate
 from spen.model import SPEN
-from spen.reproduce.records import Record, Records, versions
+from spen.reproduce.records import Record, Records
 from spen.reproduce.settings import Method
 from spen.training import train
+from spen.versions import versions
 
 HELD_OUT = 0.2
 F1_RULE = "example-averaged F1 x 100; a row empty in truth and prediction counts 1"
@@ -38,6 +39,7 @@ class Fitted:
     method: Method
     threshold: float | None
     held_out_f1: float
+    history: History
     seconds: float
 
 
@@ -46,15 +48,14 @@ def fit(method: Method, rows: Split, seed: int, progress: Progress | None = None
     began = time.perf_counter()
     callbacks = () if progress is None else (progress,)
 
-    def trained_on(some: Split) -> SPEN:
+    def trained_on(some: Split) -> tuple[SPEN, History]:
         model = method.build(rows.X.shape[1], rows.Y.shape[1], seed)
-        train(model, method.stages, some, seed=seed, callbacks=callbacks)
-        return model
+        return model, train(model, method.stages, some, seed=seed, callbacks=callbacks)
 
     kept, held = hold_out(rows, HELD_OUT, seed)
-    threshold, score = _decode(method, trained_on(kept), held)
-    model = trained_on(rows)
-    return Fitted(model, method, threshold, score, time.perf_counter() - began)
+    threshold, score = _decode(method, trained_on(kept)[0], held)
+    model, history = trained_on(rows)
+    return Fitted(model, method, threshold, score, history, time.perf_counter() - began)
 
 
 @torch.no_grad()
@@ -95,8 +96,9 @@ def run(
     seed: int,
     records: Records,
     progress: Progress | None = None,
+    keep: Callable[[Fitted], None] | None = None,
 ) -> Record:
-    """Return the record of one fit; make it if it is not there yet."""
+    """Return the record of one fit; make it if it is not there yet, and hand it to ``keep``."""
     # The weights that a fit starts from tell apart what the settings' words do not.
     start = method.build(data.train.X.shape[1], data.train.Y.shape[1], seed)
     identity: Record = {
@@ -117,6 +119,8 @@ def run(
     if (found := records.find(identity)) is not None:
         return found
     fitted = fit(method, data.train, seed, progress)
+    if keep is not None:
+        keep(fitted)
     matrix = [
         parameter.tolist()
         for parameter_name, parameter in fitted.model.named_parameters()

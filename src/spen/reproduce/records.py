@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
@@ -91,21 +90,6 @@ def _default(field: Field[Any]) -> Any:
     if field.default is not MISSING:
         return brief(field.default)
     return MISSING if field.default_factory is MISSING else brief(field.default_factory())
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a record names."""
-    import numpy
-    import torch
-
-    import spen
-
-    return {
-        "spen": spen.__version__,
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "python": platform.python_version(),
-    }
 
 
 def _key(record: Record) -> str:

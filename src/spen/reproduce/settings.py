@@ -17,8 +17,12 @@ from spen.energies.local import LocalEnergy
 from spen.errors import InputError, choose, did_you_mean
 from spen.features import MLP, Identity
 from spen.inference.backward import Backward, Detached, Truncated, Unrolled
+from spen.inference.base import Inference
+from spen.inference.belief import BeliefPropagation
 from spen.inference.descent import Descent, Stopping
+from spen.inference.exact import Exact
 from spen.inference.implicit import Implicit
+from spen.inference.relaxed import LinearRelaxation
 from spen.inference.rules import RULES
 from spen.model import SPEN
 from spen.objectives.base import Objective
@@ -43,6 +47,13 @@ BACKWARDS: dict[str, type[Backward]] = {
     "implicit": Implicit,
     "truncated": Truncated,
     "unrolled": Unrolled,
+}
+
+SOLVERS: dict[str, type[Inference]] = {
+    "descent": Descent,
+    "exact": Exact,
+    "lbp": BeliefPropagation,
+    "lp": LinearRelaxation,
 }
 
 
@@ -166,7 +177,7 @@ def _of_column(stage: dict[str, Any], column: int) -> dict[str, Any]:
     }
 
 
-def read_stage(table: dict[str, Any], inference: Descent, where: str) -> Stage:
+def read_stage(table: dict[str, Any], inference: Inference, where: str) -> Stage:
     """Make a stage of its table; it takes this solver unless it has its own.
 
     >>> table = {"name": "all", "objective": {"name": "hinge"}, "parts": ["global"]}
@@ -205,6 +216,17 @@ def read_inference(table: dict[str, Any], where: str) -> Descent:
         "backward": build(way, backward, f"{where} backward"),
     }
     return build(Descent, table | ready, where)
+
+
+def read_solver(table: dict[str, Any], where: str) -> Inference:
+    """Make any solver of a table with its name; one without a name is a descent.
+
+    >>> read_solver({"name": "lbp", "damping": 0.25}, "here").damping
+    0.25
+    """
+    settings = dict(table)
+    kind = choose(settings.pop("name", "descent"), SOLVERS, f"solver in {where}")
+    return read_inference(settings, where) if kind is Descent else build(kind, settings, where)
 
 
 def build(kind: type[T], table: dict[str, Any], where: str) -> T:

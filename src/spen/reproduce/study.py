@@ -28,8 +28,9 @@ from spen.reproduce.classifiers import (
     settings_of,
 )
 from spen.reproduce.protocol import F1_RULE
-from spen.reproduce.records import Record, Records, versions
+from spen.reproduce.records import Record, Records
 from spen.reproduce.variants import Changes, changed, longer
+from spen.versions import versions
 
 DECODING_TITLES = {"threshold": "one threshold", "expected_f1": "expected F1"}
 LONGEST = 4.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spen.data.synthetic import exclusive_blocks
 from spen.errors import InputError, choose
 from spen.progress import epoch_bar, say, text_table
 from spen.reproduce.plain import run_plain
-from spen.reproduce.protocol import F1_RULE, run
+from spen.reproduce.protocol import F1_RULE, Fitted, run
 from spen.reproduce.records import Record, Records
 from spen.reproduce.settings import Method, read_methods
 
@@ -51,9 +51,13 @@ def table3(
 
 
 def collect(
-    names: Sequence[str], sizes: Sequence[int], seeds: Sequence[int], records: Records
+    names: Sequence[str],
+    sizes: Sequence[int],
+    seeds: Sequence[int],
+    records: Records,
+    keep: Callable[[Fitted], None] | None = None,
 ) -> list[Record]:
-    """Return the record of every method, size and seed."""
+    """Return the record of every method, size and seed; hand each new fit to ``keep``."""
     found = []
     for size in sizes:
         for seed in seeds:
@@ -64,7 +68,8 @@ def collect(
                 epochs = sum(stage.epochs for stage in method.stages)
                 title = f"{name}, {size:,} rows, seed {seed}"
                 with epoch_bar(title, 2 * epochs) as progress:
-                    found.append(run("table3", name, method, data, seed, records, progress))
+                    record = run("table3", name, method, data, seed, records, progress, keep)
+                    found.append(record)
     return found
 
 

@@ -1,0 +1,1 @@
+"""How a page shows what it says: HTML and SVG, written by hand."""

@@ -1,0 +1,1 @@
+"""What a page says, as plain dictionaries that JSON can hold."""

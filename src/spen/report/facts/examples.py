@@ -1,0 +1,136 @@
+"""Rows to look at closely: which, what inference does with them, and what labels answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from spen.report.facts.arrays import rounded
+from spen.report.facts.inference import page_inference
+from spen.report.subject import Subject
+from spen.runs import soft_labels
+
+OF_EACH_KIND = 3
+"""Rows of each reason for showing them."""
+
+SHOWN_LABELS = 16
+FRAMES = 40
+"""Steps of a trace that a page keeps, where it cannot repeat them itself."""
+
+
+def example_facts(subject: Subject) -> dict[str, Any]:
+    """Return some rows with the start, the end and the energies of their inference.
+
+    Where the page can run inference itself, ``inference`` has what it needs. Otherwise
+    ``why_not`` says why, and each row has its ``trace`` and the ``answers`` of the shown
+    labels when one of them is set by hand.
+    """
+    chosen = choose_rows(subject)
+    rows = np.array([row for row, _ in chosen], dtype=int)
+    solution = subject.traced(rows)
+    end = solution.y.cpu().numpy()
+    if solution.trace is None:
+        ys, energies = end[None], solution.energy.cpu().numpy()[None]
+    else:
+        ys, energies = solution.trace.y.cpu().numpy(), solution.trace.energy.cpu().numpy()
+    steps = solution.steps.cpu().numpy()
+    found = page_inference(subject, rows)
+    examples = []
+    for k, (row, why) in enumerate(chosen):
+        truth = subject.truth[row]
+        likely = end[k] if subject.label_wise is None else subject.label_wise[row]
+        shown = shown_labels(truth, likely, end[k])
+        last = int(steps[k])
+        example: dict[str, Any] = {
+            "row": int(subject.judged.numbers[row]) + 1,
+            "why": why,
+            "truth": np.flatnonzero(truth == 1).tolist(),
+            "missing": np.flatnonzero(np.isnan(truth)).tolist(),
+            "predicted": np.flatnonzero(subject.predicted[row] == 1).tolist(),
+            "shown": shown.tolist(),
+            "start": rounded(ys[0, k, shown]),
+            "end": rounded(end[k, shown]),
+            "energies": rounded(energies[: last + 1, k]),
+            "steps": last,
+        }
+        if isinstance(found, str):
+            at = np.unique(np.linspace(0, last, min(FRAMES, last + 1)).round().astype(int))
+            example["trace"] = {"steps": at.tolist(), "y": rounded(ys[at, k][:, shown])}
+        examples.append(example)
+    facts: dict[str, Any] = {"examples": examples, "names": subject.label_names}
+    if isinstance(found, str):
+        _add_answers(subject, rows, examples)
+        return facts | {"inference": None, "why_not": found}
+    calibration = subject.classifier._calibration
+    tuned = subject.classifier.tuned_
+    return facts | {
+        "inference": found,
+        "why_not": None,
+        "calibration": {"scale": calibration.scale, "shift": calibration.shift.tolist()},
+        "decoding": {
+            "name": subject.classifier.plan_.decoding,
+            "tuned": tuned.tolist() if isinstance(tuned, np.ndarray) else tuned,
+        },
+    }
+
+
+def choose_rows(subject: Subject) -> list[tuple[int, str]]:
+    """Return rows with the reason why each is shown.
+
+    The energy puts some rows right and leads others astray, against what the label-wise scores
+    alone would say, decoded alike. Others are typical, and some are hard.
+    """
+    scores = subject.row_scores
+    usable = np.flatnonzero(~np.isnan(scores))
+    chosen: dict[int, str] = {}
+
+    def add(order: np.ndarray, why: str) -> None:
+        fresh = [int(row) for row in order if int(row) not in chosen][:OF_EACH_KIND]
+        chosen.update(dict.fromkeys(fresh, why))
+
+    if subject.label_wise is not None:
+        gain = (scores - subject.scores_of(subject.labels_of(subject.label_wise)))[usable]
+        by_gain = np.argsort(-gain, kind="stable")
+        add(usable[by_gain[gain[by_gain] > 0]], "put right by the energy")
+        add(usable[by_gain[gain[by_gain] < 0][::-1]], "led astray by the energy")
+    by_score = usable[np.argsort(scores[usable], kind="stable")]
+    # From the middle outwards, every tenth of the rows.
+    middle = (np.array([0.5, 0.6, 0.4, 0.7, 0.3]) * max(0, len(by_score) - 1)).astype(int)
+    add(by_score[middle] if len(by_score) else by_score, "typical")
+    add(by_score, "hard")
+    return list(chosen.items())
+
+
+def shown_labels(truth: np.ndarray, label_wise: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return the labels worth showing: all of few, else the true ones and the most likely.
+
+    >>> shown_labels(np.eye(30)[3], np.full(30, 0.1), np.eye(30)[9])[:2].tolist()
+    [3, 9]
+    """
+    if len(truth) <= SHOWN_LABELS + 4:
+        return np.arange(len(truth))
+    likely = np.maximum(end, label_wise)
+    return np.argsort(-(10 * (truth == 1) + likely), kind="stable")[:SHOWN_LABELS]
+
+
+def _add_answers(subject: Subject, rows: np.ndarray, examples: list[dict[str, Any]]) -> None:
+    """Solve each row again with each shown label set to 0 and to 1, all in one batch."""
+    settings = [
+        (k, label, value)
+        for k, example in enumerate(examples)
+        for label in example["shown"]
+        for value in (0, 1)
+    ]
+    known = np.full((len(settings), subject.model.domain.size), np.nan, dtype=np.float32)
+    for number, (_, label, value) in enumerate(settings):
+        known[number, label] = value
+    inputs = subject.scaled[rows[[k for k, _, _ in settings]]]
+    solution = soft_labels(subject.model, subject.prediction, inputs, known)
+    ys, energies = solution.y.cpu().numpy(), solution.energy.cpu().numpy()
+    for number, (k, label, value) in enumerate(settings):
+        example = examples[k]
+        example.setdefault("answers", {})[f"{label}={value}"] = {
+            "y": rounded(ys[number, example["shown"]]),
+            "energy": round(float(energies[number]), 4),
+        }

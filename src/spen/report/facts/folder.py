@@ -1,0 +1,203 @@
+"""What a run folder holds: records, models and pictures."""
+
+from __future__ import annotations
+
+import base64
+import json
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from spen.errors import InputError
+
+RECORDS = "records.jsonl"
+LARGEST_PICTURE = 600_000
+"""Bytes of a picture that is put into the page; a larger one is named."""
+
+GROUP = ("experiment", "dataset", "method", "variant", "n_train", "decoding")
+"""What a line of the table says; its runs share their settings, but for seed and fold."""
+
+OF_A_SEED = ("variant", "initial_weights")
+"""Settings that the table says itself, or that differ from seed to seed."""
+
+FIRST_METRICS = ("f1", "hamming", "steps", "search_errors")
+
+
+def folder_facts(folder: Path) -> dict[str, Any]:
+    """Return the runs of a folder as a table, its pictures, and what could not be read.
+
+    A line that is cut off, as a killed run leaves one, is counted and left out.
+    """
+    records, broken = _read(folder / RECORDS)
+    runs = [record for record in records if isinstance(record.get("metrics"), dict)]
+    pictures, left_out = _pictures(folder)
+    models = sorted(path.name for path in folder.glob("*.spen"))
+    if not runs and not pictures and not models:
+        raise InputError(_nothing_in(folder, len(records), broken))
+    return {
+        "name": folder.resolve().name,
+        "runs": len(runs),
+        "broken_lines": broken,
+        "other_records": len(records) - len(runs),
+        "tables": _tables(runs),
+        "rules": sorted({str(run["rule"]) for run in runs if run.get("rule")}),
+        "versions": _versions(runs),
+        "pictures": pictures,
+        "large_pictures": left_out,
+        "models": models,
+    }
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the records of a file, and how many lines are none."""
+    if not path.is_file():
+        return [], 0
+    records, broken = [], 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        else:
+            broken += 1
+    return records, broken
+
+
+def _nothing_in(folder: Path, others: int, broken: int) -> str:
+    has = f"no {RECORDS}, no model (*.spen) and no picture"
+    if broken or others:
+        has = (
+            f"a {RECORDS} without a single whole record of a run ({broken} lines are cut off or "
+            f"are not JSON, {others} have no metrics), no model (*.spen) and no picture"
+        )
+    return (
+        f"{folder} has nothing to report: {has}. Name the --out folder of a `spen reproduce` or "
+        "`spen demo`, or a model file: spen report model.spen --data FILE."
+    )
+
+
+def _tables(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one table for each experiment and data set: a line a method, means over runs."""
+    groups: dict[tuple[str, ...], dict[str, list[dict[str, Any]]]] = {}
+    for run in runs:
+        settings = run["settings"] if isinstance(run.get("settings"), dict) else {}
+        said = run | {"variant": settings.get("variant")}
+        key = tuple(_text(said.get(name)) for name in GROUP)
+        others = {name: value for name, value in settings.items() if name not in OF_A_SEED}
+        same = groups.setdefault(key, {})
+        same.setdefault(json.dumps(others, sort_keys=True), []).append(run)
+    tables: dict[tuple[str, str], list[tuple[tuple[str, ...], list[dict[str, Any]]]]] = {}
+    for key, by_settings in groups.items():
+        for number, members in enumerate(by_settings.values(), 1):
+            # Where a line is there twice, it is told apart by a number.
+            which = str(number) if len(by_settings) > 1 else ""
+            tables.setdefault((key[0], key[1]), []).append(((*key, which), members))
+    return [_table(*title, lines) for title, lines in tables.items()]
+
+
+def _table(experiment: str, dataset: str, lines: list[Any]) -> dict[str, Any]:
+    names = {name for _, members in lines for run in members for name in _numbers(run["metrics"])}
+    metrics = [name for name in FIRST_METRICS if name in names]
+    metrics += sorted(names - set(metrics))
+    rows = []
+    for key, members in lines:
+        cells = [_mean([_numbers(run["metrics"]).get(name) for run in members]) for name in metrics]
+        seconds = _mean([_numbers(run).get("seconds") for run in members])
+        rows.append([*key[2:], len(members), *cells, seconds])
+    header = ["method", "variant", "training rows", "decoding", "settings"]
+    header += ["runs", *metrics, "seconds"]
+    # A column that says the same nothing everywhere is left out.
+    kept = [i for i in range(len(header)) if any(row[i] not in ("", None) for row in rows)]
+    return {
+        "experiment": experiment,
+        "dataset": dataset,
+        "metric": metrics[0] if metrics else "",
+        "points": [
+            [name, *_mean_and_spread(members, metrics[0])]
+            for name, (_, members) in zip(
+                _short_names([key for key, _ in lines]), lines, strict=True
+            )
+            if metrics
+        ],
+        "header": [header[i].replace("_", " ") for i in kept],
+        "rows": [[row[i] for i in kept] for row in rows],
+    }
+
+
+def _short_names(keys: list[tuple[str, ...]]) -> list[str]:
+    """Return what tells lines apart: the method, and what is not the same for all.
+
+    >>> _short_names([("t", "d", "mlp", "", "99"), ("t", "d", "spen", "", "99")])
+    ['mlp', 'spen']
+    """
+    differs = [i for i in range(3, len(keys[0])) if len({key[i] for key in keys}) > 1]
+    return [", ".join(key[i] for i in (2, *differs) if key[i]) for key in keys]
+
+
+def _mean_and_spread(members: list[dict[str, Any]], metric: str) -> tuple[float | None, float]:
+    numbers = [_numbers(run["metrics"]) for run in members]
+    values = [each[metric] for each in numbers if metric in each]
+    if not values:
+        return None, 0.0
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return round(statistics.fmean(values), 4), round(spread, 4)
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    return {
+        str(name): float(value)
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    }
+
+
+def _mean(values: list[float | None]) -> str:
+    present = [value for value in values if value is not None]
+    if not present:
+        return ""
+    mean = f"{statistics.fmean(present):.2f}"
+    return mean if len(present) < 2 else f"{mean} ± {statistics.stdev(present):.2f}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _versions(runs: list[dict[str, Any]]) -> list[list[Any]]:
+    """Return each set of versions in words with its number of runs, the most frequent first."""
+
+    def words(run: dict[str, Any]) -> str:
+        versions = run.get("versions")
+        if not isinstance(versions, dict):
+            return "versions not recorded"
+        return ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+
+    return [[text, count] for text, count in Counter(map(words, runs)).most_common()]
+
+
+def _pictures(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
+    """Return the folder's pictures as data addresses, and the names of those that are too large.
+
+    Where a picture is there as SVG and as PNG, the sharp one is taken unless it is large.
+    """
+    kinds = {".svg": "image/svg+xml", ".png": "image/png"}
+    stems = {path.stem for path in folder.iterdir() if path.suffix in kinds}
+    pictures, left_out = [], []
+    for stem in sorted(stems):
+        paths = [folder / f"{stem}{suffix}" for suffix in kinds]
+        paths = [path for path in paths if path.is_file()]
+        small = [path for path in paths if path.stat().st_size <= LARGEST_PICTURE]
+        if not small:
+            left_out += [path.name for path in paths]
+            continue
+        content = base64.b64encode(small[0].read_bytes()).decode("ascii")
+        address = f"data:{kinds[small[0].suffix]};base64,{content}"
+        pictures.append({"name": stem.replace("-", " ").replace("_", " "), "address": address})
+    return pictures, left_out

@@ -1,0 +1,240 @@
+"""The page in a real browser: it works, it is legible, it fits, and nothing leaves it."""
+
+import json
+
+import browser
+import numpy as np
+import pytest
+import torch
+from pages import fitted
+
+import spen
+from spen.report.gather import gather
+from spen.report.page import write_page
+from spen.report.subject import Judged, Subject
+from spen.runs import soft_labels
+
+NAMES = ["sun", "sea", "<b>wind</b>", 'a "long" name that goes on and on and on', "rain", "snow"]
+
+
+@pytest.fixture(scope="module")
+def window():
+    window = browser.start()
+    yield window
+    window.quit()
+
+
+@pytest.fixture(scope="module")
+def subject():
+    # The default of predictions is a few unrolled steps; this one descends until it converges.
+    classifier, rows = fitted(
+        NAMES, objective=spen.Hinge(entropy=1.0), inference=spen.Descent(), decoding="threshold"
+    )
+    return Subject(classifier, Judged.of(rows, "the test rows"))
+
+
+@pytest.fixture(scope="module")
+def facts(subject):
+    return gather("a page", subject.classifier, subject.judged)
+
+
+@pytest.fixture(scope="module")
+def page(facts, tmp_path_factory):
+    return write_page(facts, tmp_path_factory.mktemp("page") / "page.html").as_uri()
+
+
+@pytest.fixture
+def opened(window, page):
+    browser.resize(window, 1280)
+    browser.colour_scheme(window, dark=False)
+    window.get_log("browser")
+    window.get(page)
+    return window
+
+
+def shown(window) -> dict[str, float]:
+    """Return ȳ of each label as the page has it now."""
+    return window.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('.bars li')].map(line =>"
+        " [line.dataset.label, Number(line.querySelector('.value').dataset.y)]))"
+    )
+
+
+def press(window, css: str) -> None:
+    window.execute_script("document.querySelector(arguments[0]).click()", css)
+
+
+def test_it_loads_without_an_error_and_nothing_leaves_it(opened, page):
+    assert opened.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    asked = [
+        m["params"]["request"]["url"]
+        for m in messages
+        if m["method"] == "Network.requestWillBeSent"
+    ]
+    assert [url for url in asked if not url.startswith(("data:", "file:"))] == []
+    assert {url for url in asked if url.startswith("file:")} <= {page}
+    assert opened.execute_script("return document.querySelectorAll('.bars li').length") == 6
+
+
+def test_the_stepper_moves_from_the_start_to_the_answer(opened, subject, facts):
+    example = facts["examples"]["examples"][0]
+    row = example["row"] - 1
+    names = subject.label_names
+    end = dict(zip(names, subject.solution.y[row].tolist(), strict=True))
+    assert shown(opened) == pytest.approx(end, abs=2e-3)
+    energy = opened.execute_script("return document.querySelector('.side svg text').textContent")
+    assert float(energy.split()[1]) == pytest.approx(subject.solution.energy[row].item(), abs=2e-3)
+
+    slider = "const s = document.querySelector('.player input[type=range]'); "
+    opened.execute_script(slider + "s.value = 0; s.dispatchEvent(new Event('input'))")
+    assert shown(opened) == dict.fromkeys(names, 0.5), "the start is one half everywhere"
+    press(opened, "[aria-label='Next step']")
+    one = shown(opened)
+    assert one != dict.fromkeys(names, 0.5)
+    trace = subject.traced(np.array([row])).trace
+    assert one == pytest.approx(dict(zip(names, trace.y[1, 0].tolist(), strict=True)), abs=1e-4)
+    assert opened.execute_script(slider + "return s.value") == "1"
+    press(opened, "[aria-label='Previous step']")
+    assert shown(opened) == dict.fromkeys(names, 0.5)
+
+
+@pytest.mark.parametrize("label", [0, 2, 3])
+def test_a_label_that_is_set_moves_the_others_as_python_says(opened, subject, facts, label):
+    example = facts["examples"]["examples"][1]
+    opened.execute_script(
+        "const s = document.querySelector('.player select'); s.value = 1;"
+        "s.dispatchEvent(new Event('change'))"
+    )
+    before = shown(opened)
+    # The other way than inference has it, so that the others have something to answer.
+    value = int(before[NAMES[label]] < 0.5)
+    press(opened, f"[data-set='{label}={value}']")
+    known = np.full((1, 6), np.nan)
+    known[0, label] = value
+    rows = subject.scaled[[example["row"] - 1]]
+    expected = soft_labels(subject.model, subject.prediction, rows, known).y[0].tolist()
+    after = shown(opened)
+    assert after == pytest.approx(dict(zip(subject.label_names, expected, strict=True)), abs=2e-3)
+    others = [name for k, name in enumerate(subject.label_names) if k != label]
+    assert max(abs(after[name] - before[name]) for name in others) > 0.02
+    pressed = f"return document.querySelector(`[data-set='{label}={value}']`).ariaPressed"
+    assert opened.execute_script(pressed) == "true"
+    assert opened.execute_script("return document.querySelectorAll('.answers li').length") > 0
+    press(opened, "[aria-label='Free all labels that were set']")
+    assert shown(opened) == before
+
+
+def test_two_labels_may_be_set(opened, subject, facts):
+    press(opened, "[data-set='0=1']")
+    press(opened, "[data-set='5=0']")
+    example = facts["examples"]["examples"][0]
+    known = torch.full((1, 6), torch.nan)
+    known[0, 0], known[0, 5] = 1, 0
+    rows = subject.scaled[[example["row"] - 1]]
+    expected = soft_labels(subject.model, subject.prediction, rows, known.numpy()).y[0].tolist()
+    assert shown(opened) == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=2e-3)
+
+
+def test_the_keyboard_reaches_everything(opened):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    seen = set()
+    for _ in range(60):
+        ActionChains(opened).send_keys(Keys.TAB).perform()
+        focus = (
+            "const e = document.activeElement; return e.dataset.set || e.ariaLabel || e.textContent"
+        )
+        seen.add(opened.execute_script(focus))
+    assert {"Row", "Next step", "Step of inference", "Play the steps", "0=1", "5=0"} <= seen
+    assert any(words and words.startswith("rows with it") for words in seen)
+    opened.execute_script("document.querySelector('[data-set=\"1=1\"]').focus()")
+    ActionChains(opened).send_keys(Keys.ENTER).perform()
+    assert shown(opened)["sea"] == 1
+
+
+def test_sorting_sorts(opened):
+    def column(k):
+        return opened.execute_script(
+            "return [...document.querySelectorAll('#label-scores tbody tr')]"
+            ".map(row => row.cells[arguments[0]].textContent)", k,
+        )  # fmt: skip
+
+    press(opened, "#label-scores th:nth-child(6) button")
+    falling = [float(words) for words in column(5)]
+    assert falling == sorted(falling, reverse=True)
+    press(opened, "#label-scores th:nth-child(6) button")
+    assert [float(words) for words in column(5)] == sorted(falling)
+    state = "return document.querySelector('#label-scores th:nth-child(6)').ariaSort"
+    assert opened.execute_script(state) == "ascending"
+    press(opened, "#label-scores th:nth-child(1) button")
+    assert len(set(column(0))) == 6
+    words = [name for name in column(0) if name.isalpha()]
+    assert words == sorted(words)
+    assert opened.execute_script(state) is None
+
+
+CONTRAST = """
+const light = (c) => { const [r, g, b] = c.map(v => { v /= 255;
+  return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const parse = (s) => { const n = s.match(/[\\d.]+/g).map(Number);
+  return n.length < 4 || n[3] > 0 ? n.slice(0, 3) : null; };
+const behind = (e) => { for (; e; e = e.parentElement) {
+  const c = parse(getComputedStyle(e).backgroundColor); if (c) return c; }
+  return [255, 255, 255]; };
+const worst = {};
+for (const e of document.querySelectorAll('body *')) {
+  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  if (!own || !e.getClientRects().length || e.disabled) continue;
+  if (e.closest('script, style, title')) continue;
+  const style = getComputedStyle(e);
+  const colour = parse(e instanceof SVGElement ? style.fill : style.color);
+  const [a, b] = [light(colour), light(behind(e))].sort((x, y) => y - x);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < 4.5) worst[e.tagName + '.' + e.getAttribute('class')] = ratio;
+}
+return worst;
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_is_legible(opened, page, dark):
+    """Every text has the contrast of 4.5 that the WCAG ask for."""
+    browser.colour_scheme(opened, dark)
+    opened.get(page)
+    background = opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert (background != "rgb(255, 255, 255)") == dark
+    assert opened.execute_script(CONTRAST) == {}
+
+
+@pytest.mark.parametrize("width", [400, 320, 768])
+def test_a_narrow_window_does_not_scroll_sideways(opened, page, width):
+    browser.resize(opened, width)
+    opened.get(page)
+    sizes = "return [document.documentElement.scrollWidth, window.innerWidth]"
+    scrolled, inner = opened.execute_script(sizes)
+    assert inner == width
+    assert scrolled <= width
+
+
+def test_names_are_text(opened):
+    assert opened.execute_script("return document.querySelectorAll('.bars b, table b').length") == 0
+    assert "<b>wind</b>" in opened.execute_script("return document.body.innerText")
+
+
+def test_a_page_whose_answers_were_computed_beforehand(window, tmp_path):
+    deep = spen.LabelEnergy.unsized(measurements=3, hidden=(2,), nonlinearity="softplus")
+    classifier, rows = fitted(NAMES, energy=deep)
+    facts = gather("a page", classifier, Judged.of(rows, "rows"))
+    window.get_log("browser")
+    window.get(write_page(facts, tmp_path / "page.html").as_uri())
+    example = facts["examples"]["examples"][0]
+    names = facts["examples"]["names"]
+    shown_names = [names[k] for k in example["shown"]]
+    assert shown(window) == pytest.approx(dict(zip(shown_names, example["end"], strict=True)))
+    press(window, "[data-set='1=1']")
+    answer = example["answers"]["1=1"]["y"]
+    assert shown(window) == pytest.approx(dict(zip(shown_names, answer, strict=True)))
+    assert window.get_log("browser") == []

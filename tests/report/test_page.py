@@ -1,0 +1,260 @@
+"""The page as a file: self-contained, escaped, and right for odd models and folders."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from pages import fitted
+from scipy import sparse
+
+import spen
+from spen.commands.report import report
+from spen.data.dataset import Split
+from spen.errors import InputError
+from spen.report.drawing.markup import script_json, text
+from spen.report.gather import gather
+from spen.report.page import render, write_page
+from spen.report.subject import Judged
+
+NASTY = [
+    "<script>alert(1)</script>", 'a "quoted" & <b>bold</b> \'name\'', "</script><img src=x>",
+    "line\u2028separator", "\\u003c", "${x}`", "",
+]  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """Reads a page as a browser would: which elements, which text, which addresses."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.words, self.addresses, self.open = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        values = dict(attrs)
+        self.addresses += [
+            values[key] for key in ("src", "href", "action", "data") if key in values
+        ]
+        assert not [key for key in values if key.startswith("on")], "no handlers in attributes"
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def read(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    return tags
+
+
+def facts_in(page: str) -> dict:
+    return json.loads(re.search(r'id="facts">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_names_are_escaped_everywhere():
+    classifier, rows = fitted(NASTY, labels=7)
+    page = render(gather("<i>title</i>", classifier, Judged.of(rows, "rows of <x>")))
+    tags = read(page)
+    assert tags.tags.count("script") == 2, "the facts and the script, no more"
+    assert "b" in tags.tags, "the page's own"
+    assert "i" not in tags.tags
+    assert "x" not in tags.tags
+    assert tags.tags.count("img") == page.count("<img id=")
+    assert facts_in(page)["examples"]["names"] == NASTY
+    assert NASTY[0] in tags.words
+    assert "\u2028" not in re.search(r'id="facts">(.*?)</script>', page, re.DOTALL)[1]
+
+
+def test_text_and_json_survive_what_names_may_hold():
+    assert text("\x00\x1b\ud800") == "\ufffd\ufffd\ufffd"
+    assert json.loads(script_json({"a": "<&>\u2028\ud800"})) == {"a": "<&>\u2028\ud800"}
+    script_json({"a": "\ud800"}).encode("utf-8")
+
+
+def test_nothing_leaves_the_page():
+    classifier, rows = fitted()
+    page = render(gather("a page", classifier, Judged.of(rows, "rows")))
+    outside = [a for a in read(page).addresses if not a.startswith(("#", "data:image/"))]
+    assert outside == []
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
+    assert "default-src 'none'" in page
+
+
+def test_it_is_readable_without_a_script():
+    """Figures and tables are in the HTML, with what they say as text."""
+    classifier, rows = fitted()
+    page = render(gather("a page", classifier, Judged.of(rows, "rows")))
+    before = page[: page.index('<script type="application/json"')]
+    tags = read(before)
+    assert tags.tags.count("article") == 12, "every example"
+    assert tags.tags.count("svg") > 15
+    assert tags.tags.count("table") >= 5
+    words = " ".join(tags.words)
+    for part in (
+        "F1, averaged over rows",
+        "label 3",
+        "steps until a tolerance is met",
+        "precision",
+    ):
+        assert part in words
+    ids = re.findall(r'<section id="(\w+)"', page)
+    assert re.findall(r'<a href="#(\w+)"', page) == ids, "every section is linked, in order"
+
+
+@pytest.mark.parametrize("energy", ["label", "conditional", "local"])
+def test_a_model_without_data_shows_itself_and_says_what_is_missing(energy):
+    classifier, _ = fitted(energy=energy)
+    page = render(gather("a page", classifier))
+    assert "--data FILE" in page
+    assert '<section id="examples"' not in page
+    assert '<section id="training"' in page
+
+
+def test_one_label():
+    classifier, rows = fitted(["only"], labels=1)
+    page = render(gather("a page", classifier, Judged.of(rows, "rows")))
+    assert "only" in page
+
+
+def test_ten_thousand_labels():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 8)).astype(np.float32)
+    Y = sparse.csr_matrix((rng.random((60, 10_000)) < 0.002).astype(np.float32))
+    names = [f"label/{k}" for k in range(10_000)]
+    clf = spen.SPENClassifier(
+        hidden=(), epochs=1, folds=1, random_state=0, device="cpu", refit=False
+    )
+    clf.fit(X, Y, label_names=names)
+    began = time.perf_counter()
+    facts = gather("a page", clf, Judged.of(Split(X, Y), "rows"))
+    page = render(facts)
+    assert time.perf_counter() - began < 20
+    assert len(page) < 3_000_000
+    assert facts["examples"]["why_not"] == "the energy has too many weights for a page"
+    assert "The 1,000 most frequent of 10,000 labels" in page
+
+
+def test_more_rows_than_a_page_needs_are_sampled():
+    judged = Judged.of(Split(np.zeros((50, 2)), np.zeros((50, 3))), "rows", most=10)
+    assert len(judged.rows) == 10
+    assert judged.total == 50
+    assert len(set(judged.numbers.tolist())) == 10
+
+
+def record(**own):
+    base = {
+        "experiment": "table9", "dataset": "toy", "method": "spen", "n_train": 100, "seed": 0,
+        "decoding": "threshold", "metrics": {"f1": 50.0, "odd <name>": 1.0}, "seconds": 2.0,
+        "rule": "some rule", "versions": {"spen": "0.1.0"},
+    }  # fmt: skip
+    return json.dumps(base | own)
+
+
+def folder_page(folder, capsys) -> str:
+    report(folder)
+    assert str(folder / "report.html") in capsys.readouterr().out
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_of_runs(tmp_path, capsys):
+    lines = [record(), record(seed=1, metrics={"f1": 52.0}), record(method="mlp <x>")]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "steps.svg").write_text("<svg onload='alert(1)'></svg>")
+    page = folder_page(tmp_path, capsys)
+    words = " ".join(read(page).words)
+    assert "51.00 ± 1.41" in words
+    assert page.count('<circle class="dot') == 2, "a dot for each method"
+    assert "mlp <x>" in words
+    assert "odd <name>" in words
+    assert "some rule" in words
+    assert "onload" not in page, "a picture is an image, whose scripts do not run"
+    assert "different sets of versions" not in words
+
+
+def test_runs_of_different_settings_are_not_averaged(tmp_path, capsys):
+    first = {"rate": 1, "initial_weights": "a"}
+    lines = [
+        record(settings=first, metrics={"f1": 10.0}),
+        record(settings=first | {"initial_weights": "b"}, seed=1, metrics={"f1": 20.0}),
+        record(settings={"rate": 2}, metrics={"f1": 30.0}),
+        record(settings={"rate": 2, "variant": "half <x>"}, metrics={"f1": 40.0}),
+    ]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
+    words = read(folder_page(tmp_path, capsys)).words
+    assert [word for word in words if re.fullmatch(r"\d\d\.00( ± .*)?", word)] == [
+        "15.00 ± 7.07", "30.00", "40.00",
+    ]  # fmt: skip
+    assert "half <x>" in words
+
+
+def test_records_cut_off_in_mid_line_and_of_mixed_versions(tmp_path, capsys):
+    lines = [record(), record(seed=1, versions={"spen": "0.2.0"}), record(seed=2, versions=None)]
+    lines += [json.dumps({"experiment": "x"}), "[1, 2]", record(seed=3)[:60]]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines))
+    words = " ".join(read(folder_page(tmp_path, capsys)).words)
+    assert "2 lines are cut off or damaged" in words
+    assert "1 records have no metrics" in words
+    assert "3 different sets of versions" in words
+    assert "versions not recorded" in words
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no records.jsonl, no model"),
+        ("", "no records.jsonl, no model"),
+        ('{"experiment": "x", "metr', "1 lines are cut off"),
+        ('{"experiment": "x"}\n', "1 have no metrics"),
+    ],
+)
+def test_a_folder_with_nothing_to_show_says_what_is_missing(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "records.jsonl").write_text(content)
+    with pytest.raises(InputError, match=message):
+        report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_the_command_on_a_model(tmp_path, capsys):
+    classifier, rows = fitted()
+    classifier.save(tmp_path / "m.spen")
+    names = [f"x{k}" for k in range(5)] + [f"label {k}" for k in range(6)]
+    table = np.hstack([rows.X, rows.Y])
+    lines = [",".join(names), *(",".join(f"{v:.6g}" for v in row) for row in table)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    report(tmp_path / "m.spen", data=str(tmp_path / "rows.csv"), json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["page"] == str(tmp_path / "m.html")
+    page = (tmp_path / "m.html").read_text(encoding="utf-8")
+    assert told["bytes"] == len(page.encode())
+    assert "m.spen on rows.csv" in page
+
+    report(tmp_path, data=str(tmp_path / "rows.csv"), out=tmp_path / "f.html")
+    assert '<section id="examples"' in (tmp_path / "f.html").read_text(encoding="utf-8")
+    classifier.save(tmp_path / "n.spen")
+    with pytest.raises(InputError, match=r"several models \(m.spen, n.spen\)"):
+        report(tmp_path, data=str(tmp_path / "rows.csv"))
+    with pytest.raises(InputError, match="is not there"):
+        report(tmp_path / "none.spen")
+    with pytest.raises(InputError, match="is a folder"):
+        report(tmp_path / "m.spen", out=tmp_path)
+
+
+def test_a_page_takes_its_place_at_once(tmp_path):
+    classifier, _ = fitted()
+    path = tmp_path / "deep" / "page.html"
+    assert write_page(gather("a page", classifier), path) == path
+    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
+
+
+def test_notes_travel_with_the_model_file(tmp_path):
+    classifier, _ = fitted()
+    classifier.notes_["command"] = "spen fit <x>"
+    classifier.save(tmp_path / "m.spen")
+    again = spen.load(tmp_path / "m.spen")
+    assert again.notes_ == classifier.notes_
+    assert again.notes_["training rows"] == "80"
+    assert "spen fit &lt;x&gt;" in render(gather("a page", again))
