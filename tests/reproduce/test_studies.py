@@ -50,7 +50,7 @@ def test_a_study_measures_draws_and_resumes(name, words, fits, tmp_path, monkeyp
     monkeypatch.setattr(classifiers, "timed_fit", fitted_again)
     monkeypatch.setattr(known_labels, "_measure", fitted_again)
     files = [tmp_path / f"{name}.png", tmp_path / f"{name}.svg"]
-    monkeypatch.setattr(plots, "_save", lambda figure, path: files)
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: files)
     run(dataset="bibtex", seeds=1, device="cpu", out=tmp_path)
     assert capsys.readouterr().out == shown
 

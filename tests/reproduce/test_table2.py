@@ -206,7 +206,7 @@ def test_the_study_prints_draws_and_resumes(tmp_path, monkeypatch, capsys):
     assert len(records) == 3 * len(violations.METHODS)
     assert all(len(record["epochs"]["under"]) == 2 for record in records)
     files = [tmp_path / "violations.png", tmp_path / "violations.svg"]
-    monkeypatch.setattr(plots, "_save", lambda figure, path: files)
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path: files)
     monkeypatch.setattr(violations, "train", lambda *_, **__: pytest.fail("made again"))
     table2.table2(folds=3, out=tmp_path, study="violations")
     assert capsys.readouterr().out == shown
