@@ -376,6 +376,8 @@ def test_the_command_prints_one_flat_map(subject, tmp_path, monkeypatch, capsys,
     assert "torch" in shown.out
     with pytest.raises(spen.InputError, match="is a file"):
         bench(out=model, device="cpu")
+    with pytest.raises(spen.InputError, match="--data needs --model"):
+        bench(data=str(file), out=tmp_path / "out", device="cpu")
 
 
 def test_help_does_not_wait_for_torch():

@@ -57,3 +57,10 @@ def test_classes_and_descriptions_with_rates_and_backwards(tmp_path):
     np.testing.assert_allclose(soft.sum(1), 1, rtol=1e-5)
     clf.save(tmp_path / "model.spen")
     assert np.array_equal(spen.load(tmp_path / "model.spen").predict_proba(DATA.test.X), soft)
+
+
+@pytest.mark.parametrize("inference", [spen.Exact(), spen.Polished(spen.Exact())])
+def test_the_hinge_by_name_goes_with_solvers_of_labellings(inference):
+    data = spen.exclusive_blocks(n_train=40, n_test=10, n_features=8, n_blocks=2)
+    clf = spen.SPENClassifier("pairwise", inference, "hinge", hidden=(), epochs=1, folds=1)
+    assert clf.fit(data.train.X, data.train.Y).predict(data.test.X).shape == (10, 8)

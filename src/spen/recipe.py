@@ -85,7 +85,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     cross_fit = bool(settings["cross_fit"])
     # Chosen on held-out rows, it is set in every stage later.
     missing = own.get("missing", 0.0)
-    objective = _objective(settings["objective"], shape, missing)
+    objective = _objective(settings["objective"], shape, missing, settings["inference"])
     energy = _energy(settings["energy"], cross_fit)
     inference = _inference(settings["inference"], objective)
     first = ("features", "local") if hidden else ("local",)
@@ -282,16 +282,18 @@ def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tupl
     return tuple(Choice(hidden, *rate) for rate in rates)
 
 
-def _objective(value: Any, shape: Shape, missing: float) -> Objective:
+def _objective(value: Any, shape: Shape, missing: float, inference: Any) -> Objective:
     if isinstance(value, Objective):
         return value
+    # Solvers that look for labellings have no use for entropy, and say so.
+    softened = is_auto(inference) or isinstance(inference, Descent)
     # One class says all about the others, so revealing some would teach nothing.
     reveal = 0.0 if shape.exclusive else 0.9
     named: dict[str, Objective] = {
         "unrolled": UnrolledLikelihood(1.0, "local", reveal, missing=missing),
         "f1": UnrolledLikelihood(1.0, "local", reveal, missing=missing, f1=5.0),
         "end_to_end": EndToEnd("log", "all", 1.0, "local"),
-        "hinge": Hinge(entropy=1.0, start="local"),
+        "hinge": Hinge(entropy=1.0 if softened else 0.0, start="local"),
     }
     return choose(value, named, "objective")
 

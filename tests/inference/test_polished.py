@@ -114,3 +114,20 @@ def test_predict_polishes_and_holds_known_labels() -> None:
     classes = spen.SPENClassifier(hidden=(4,), epochs=1).fit(X, Y[:, :4].argmax(1))
     with pytest.raises(InputError, match="polish=True is for sets of labels"):
         classes.predict(X, polish=True)
+
+
+class Forbidden(spen.Energy):
+    """Infinite where two labels or more are on."""
+
+    n_labels, n_features = 3, 3
+
+    def forward(self, features: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        too_many = torch.where(y.sum(1) > 1.5, torch.inf, 0.0)
+        return (features * y).sum(1) + too_many
+
+
+def test_a_labelling_of_infinite_energy_is_left() -> None:
+    problem = Forbidden().bind(Context(-torch.ones(1, 3)))
+    y, energy = spen.Polished().polish(problem, torch.tensor([[1.0, 1.0, 0.0]]))
+    assert energy.tolist() == [-1.0]
+    assert y.sum() == 1

@@ -276,3 +276,23 @@ def test_what_it_cannot_do_is_refused_in_words() -> None:
     unknown = cpu.refusal(Form(constant=torch.zeros(ROWS), blocks=(block,)), step, case.start, None)
     assert unknown is not None
     assert "'strange'" in unknown
+
+
+@pytest.mark.parametrize(
+    "rule", [spen.MirrorDescent(), spen.MirrorBundle(), spen.ProjectedGradient()]
+)
+def test_slopes_that_overflow_do_not_reach_the_next_example(rule):
+    huge = torch.full((1,), 1e20)
+    block = Block(huge[None], torch.ones(1), huge, NONLINEARITIES["relu"])
+    form = spen.Form(linear=torch.zeros(40, 1), blocks=(block,))
+    with torch.no_grad():
+        found = spen.Descent(rule, spen.Stopping(1), backend="fused").solve(form, spen.UnitBox(1))
+    assert len(found.status.unique()) == 1
+    assert len(found.y.unique()) == 1
+
+
+def test_a_start_of_nan_is_left_to_the_general_path():
+    form, start = spen.Form(linear=torch.randn(2, 3)), torch.full((2, 3), torch.nan)
+    found = spen.Descent().solve(form, spen.UnitBox(3), start)
+    assert (found.status == Status.DIVERGED).all()
+    assert found.backend == "general"

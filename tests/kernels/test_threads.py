@@ -173,3 +173,21 @@ def test_nothing_of_numba_is_loaded_before_it_is_needed() -> None:
         "assert 'numba' not in sys.modules and 'triton' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_thread_that_outlives_the_main_one_predicts():
+    code = """
+import threading, time, torch, spen
+torch.set_num_threads(2)
+form, box = spen.Form(linear=torch.randn(600, 30)), spen.UnitBox(30)
+def worker():
+    with torch.no_grad():
+        spen.Descent().solve(form, box)
+        threading.main_thread().join()
+        print(spen.Descent().solve(form, box).backend)
+threading.Thread(target=worker).start()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.strip() == "fused-cpu", done.stderr

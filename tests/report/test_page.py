@@ -258,3 +258,15 @@ def test_notes_travel_with_the_model_file(tmp_path):
     assert again.notes_ == classifier.notes_
     assert again.notes_["training rows"] == "80"
     assert "spen fit &lt;x&gt;" in render(gather("a page", again))
+
+
+@pytest.mark.parametrize(
+    "inference", [spen.Polished(), spen.Exact(), spen.LinearRelaxation(), spen.BeliefPropagation()]
+)
+def test_solvers_that_keep_no_trace(inference):
+    data = spen.exclusive_blocks(n_train=60, n_test=20, n_features=8, n_blocks=2)
+    clf = spen.SPENClassifier("pairwise", inference, "hinge", hidden=(), epochs=2, folds=1)
+    clf.fit(data.train.X, data.train.Y, label_names=data.label_names)
+    facts = gather("a model", clf, Judged.of(data.test, "new rows"))
+    assert facts["examples"]["examples"]
+    assert "</html>" in render(facts)

@@ -17,7 +17,7 @@ def bench(
     device: str = "auto",
     out: Path = Path("runs/bench"),
     model: Path | None = None,
-    data: str = "bibtex",
+    data: str | None = None,
     json: bool = False,
 ) -> None:
     """Measure inference: ratios of times that are taken in turns, in one process.
@@ -30,7 +30,7 @@ def bench(
         out: The folder for the model, the figures and the picture.
         model: A model file of your own to measure instead, with rows from --data.
         data: For --model: a file with the features and labels of its training file, or a
-            name from `spen data list`.
+            name from `spen data list`; bibtex if nothing is said.
         json: Print the nine figures as one JSON object instead of tables.
     """
     from spen.bench.paper_model import paper_subject
@@ -42,8 +42,13 @@ def bench(
 
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file. Name a folder.")
+    if data is not None and model is None:
+        raise InputError("--data needs --model: without one, the paper's model is measured.")
     chosen = usable_device(device)
-    subject = paper_subject(out, chosen) if model is None else _own(model, data, str(chosen))
+    if model is None:
+        subject = paper_subject(out, chosen)
+    else:
+        subject = _own(model, data or "bibtex", str(chosen))
     record = measure(subject)
     paths = write(record, out)
     tell_what_is_missing(record)

@@ -71,7 +71,7 @@ class Descent(Inference):
         backend: "auto" runs the whole descent in one kernel where one can, and step by step
             otherwise; "fused" insists on a kernel, "general" on single steps. "compiled" makes
             single steps too, put together by torch.compile: faster for energies that no kernel
-            knows, after half a minute of compiling.
+            knows, after half a minute of compiling. Unrolled steps are never compiled.
 
     >>> import torch
     >>> from spen import Form, UnitBox

@@ -79,7 +79,10 @@ class Polished(Inference):
             if not len(rows):
                 break
             flipped, value = self._best_flip(problem.select(rows), y[rows], take(known, rows))
-            lower = value < energy[rows] - LEAST_GAIN * energy[rows].abs()
+            now = energy[rows]
+            lower = value < now - LEAST_GAIN * now.abs()
+            # From a labelling of infinite energy, any other is a way out.
+            lower |= torch.isfinite(value) & ~torch.isfinite(now)
             rows = rows[lower]
             y[rows], energy[rows] = flipped[lower], value[lower]
         return y, energy

@@ -36,6 +36,9 @@ def refusal(form: Form, step: StepRule, start: Tensor, known: Tensor | None) -> 
             return f"the kernel computes in float32, and the problem is in {tensor.dtype}"
         if tensor is not None and tensor.device.type != "cpu":
             return f"the kernel needs its data on the CPU, and some is on {tensor.device}"
+    if start.stride(0) != 0 and bool(start.isnan().any()):
+        # Its logarithms take nan for a number.
+        return "the start holds nan"
     return trouble_with_numba()
 
 

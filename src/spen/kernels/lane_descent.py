@@ -13,6 +13,7 @@ import numpy as np
 
 from spen.kernels.interface import COMPLETED, CONVERGED, DIVERGED, MAX_STEPS
 from spen.kernels.lane_functions import inlined
+from spen.kernels.lane_rules import SMALLEST_RATE
 from spen.kernels.lane_step import step
 from spen.kernels.lane_work import (
     Terms,
@@ -42,6 +43,7 @@ from spen.kernels.lanes import (
 
 _ALL = (1 << WIDTH) - 1
 _LARGEST = float(np.finfo(np.float32).max)
+_TINY_RATE = 2 * SMALLEST_RATE
 
 
 @inlined
@@ -133,8 +135,11 @@ def make_descend(sources: str) -> Callable[..., None]:
                     leave(work, rows, terms, lane, y, new, settings.fixed, address(y_out))
                     energy[row], steps[row] = get(work.best, lane), np.int64(get(work.age, lane))
                     status[row] = CONVERGED if met >> lane & 1 else MAX_STEPS
-                    if not finite >> lane & 1:
+                    diverged = not finite >> lane & 1
+                    if diverged:
                         status[row] = DIVERGED
+                    # So small a step means that a slope was infinite, and is remembered.
+                    if diverged or (terms.bundle and get(work.rate, lane) < _TINY_RATE):
                         wipe(work, rows, lane)
                     if settings.fixed:
                         status[row] = COMPLETED

@@ -17,8 +17,8 @@ from spen.kernels.lanes import (
     store,
 )
 
-LARGEST_RATE, FLAT = 1e6, 1e-12
-"""As in ``spen.inference.bundle``: the largest rate, and the least difference of two slopes."""
+SMALLEST_RATE, LARGEST_RATE, FLAT = 1e-30, 1e6, 1e-12
+"""As in ``spen.inference.bundle``: bounds of the rate, and the least difference of two slopes."""
 
 
 class Sums(NamedTuple):
@@ -75,7 +75,7 @@ def bundle_pace(work: Any, settings: Any, sums: Any) -> Any:
     rose = above(load(work.value, 0), load(work.last_value, 0))
     rate = load(work.rate, 0) * choose(rose, spread(settings.shrink), spread(settings.grow))
     rate = choose(begins, spread(settings.reach) / sums.steepest, rate)
-    rate = smaller(rate, spread(LARGEST_RATE))
+    rate = larger(smaller(rate, spread(LARGEST_RATE)), spread(SMALLEST_RATE))
     store(work.rate, 0, rate)
     # How far the cut through the last direction lies below the objective.
     gap = smooth - load(work.cut, 0)

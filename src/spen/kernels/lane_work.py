@@ -222,6 +222,9 @@ def enter(work: Any, rows: Any, terms: Any, lane: int, row: int) -> None:
     if terms.known:
         _to_lane(offset(rows.known, row * rows.known_stride), labels, lane, work.known)
     _to_lane(offset(rows.bias, row * rows.bias_stride), rows.m, lane, work.bias)
+    for i in range(lane, rows.m * WIDTH, WIDTH):
+        # The last example's slopes may make a gradient that is not finite.
+        put(work.slopes, i, 0.0)
     constant = get(rows.constant, row * rows.constant_stride)
     if terms.smooth:
         tau = get(rows.tau, row * rows.tau_stride)
@@ -244,8 +247,6 @@ def keep_last(work: Any, size: int, lane: int, last_y: Any) -> None:
 @inlined
 def wipe(work: Any, rows: Any, lane: int) -> None:
     """Remove what is not finite from a lane: not even zero times it is zero."""
-    for i in range(lane, rows.m * WIDTH, WIDTH):
-        put(work.slopes, i, 0.0)
     for i in range(lane, rows.size * WIDTH, WIDTH):
         put(work.point, i, 0.0)
         put(work.memory, i, 0.0)

@@ -6,6 +6,7 @@ called from two threads at once. The kernel lets go of Python's lock, so plain t
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,11 @@ def run_together(work: Callable[[], None], threads: int) -> None:
     >>> marks
     [1]
     """
-    helpers = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+    helpers = []
+    # While Python shuts down no pool takes work, and this thread does it all.
+    with contextlib.suppress(RuntimeError):
+        for _ in range(threads - 1):
+            helpers.append(_pool(threads - 1).submit(work))
     try:
         work()
     finally:

@@ -34,7 +34,8 @@ def example_facts(subject: Subject) -> dict[str, Any]:
         ys, energies = end[None], solution.energy.cpu().numpy()[None]
     else:
         ys, energies = solution.trace.y.cpu().numpy(), solution.trace.energy.cpu().numpy()
-    steps = solution.steps.cpu().numpy()
+    # Without a trace there is one frame, whatever the solver counts as steps.
+    steps = solution.steps.cpu().numpy() * (solution.trace is not None)
     found = page_inference(subject, rows)
     examples = []
     for k, (row, why) in enumerate(chosen):
