@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spen.commands.files import check_features, counts_from_zero, label_names
+from spen.commands.files import dataset_for
 from spen.commands.show import show_json, show_table
 
 if TYPE_CHECKING:
@@ -63,26 +63,8 @@ def bench(
 
 def _own(model: Path, data: str, device: str) -> Subject:
     """Return the user's own model, with rows that it has not seen where there are some."""
-    from dataclasses import replace
-
     from spen.bench.subject import Subject
-    from spen.data.load import load_dataset
     from spen.model_file import load
 
     classifier = load(model, device)
-    names = label_names(classifier)
-    found = load_dataset(
-        data,
-        labels=names,
-        n_features=classifier.n_features_in_,
-        zero_based=counts_from_zero(classifier),
-        n_labels=len(names),
-    )
-    check_features(found.feature_names, classifier, data)
-    place = {str(name): column for column, name in enumerate(found.label_names)}
-    order = [place[name] for name in names]
-    parts = {
-        part: None if split is None else replace(split, Y=split.Y[:, order])
-        for part, split in (("train", found.train), ("test", found.test))
-    }
-    return Subject.of(classifier, replace(found, **parts), f"{model} on {data}")
+    return Subject.of(classifier, dataset_for(classifier, data), f"{model} on {data}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spen.data.dataset import Dataset
     from spen.label_classifier import LabelClassifier
 
 
@@ -57,3 +58,34 @@ def counts_from_zero(classifier: LabelClassifier) -> bool | None:
     """
     names = classifier.feature_names_
     return None if names is None else {"x0": True, "x1": False}.get(names[0])
+
+
+def dataset_for(classifier: LabelClassifier, data: str, format: str | None = None) -> Dataset:
+    """Load a file, or a data set by its name, with the features and labels in a model's order.
+
+    Args:
+        classifier: the model.
+        data: a file, or a name from `spen data list`.
+        format: the file's format, where it cannot be recognised.
+    """
+    from dataclasses import replace
+
+    from spen.data.load import load_dataset
+
+    names = label_names(classifier)
+    found = load_dataset(
+        data,
+        format=format,
+        labels=names,
+        n_features=classifier.n_features_in_,
+        zero_based=counts_from_zero(classifier),
+        n_labels=len(names),
+    )
+    check_features(found.feature_names, classifier, data)
+    place = {str(name): column for column, name in enumerate(found.label_names)}
+    order = [place[name] for name in names]
+    parts = {
+        part: None if split is None else replace(split, Y=split.Y[:, order])
+        for part, split in (("train", found.train), ("test", found.test))
+    }
+    return replace(found, **parts)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spen.commands.files import check_features, counts_from_zero, label_names
+from spen.commands.files import dataset_for
 from spen.commands.show import show_json
 
 if TYPE_CHECKING:
@@ -73,24 +72,12 @@ def rows_of(classifier: LabelClassifier, data: str, format: str | None) -> tuple
     Pairs are counted in the training rows where the data have them apart, as the model saw
     those.
     """
-    from spen.data.load import load_dataset
     from spen.report.subject import Judged
 
-    names = label_names(classifier)
-    found = load_dataset(
-        data,
-        format=format,
-        labels=names,
-        n_features=classifier.n_features_in_,
-        zero_based=counts_from_zero(classifier),
-        n_labels=len(names),
-    )
-    check_features(found.feature_names, classifier, data)
-    place = {str(name): column for column, name in enumerate(found.label_names)}
-    order = [place[name] for name in names]
+    found = dataset_for(classifier, data, format)
     rows = found.train if found.test is None else found.test
     name = f"the rows of {found.name}" if found.test is None else f"the test rows of {found.name}"
-    return Judged.of(replace(rows, Y=rows.Y[:, order]), name), found.train.Y[:, order]
+    return Judged.of(rows, name), found.train.Y
 
 
 def _model_in(folder: Path, needed: bool) -> Path | None:
