@@ -13,6 +13,8 @@ from torch import Tensor
 
 import spen
 from spen.energies.base import Energy, Problem
+from spen.energies.form import Block
+from spen.energies.nonlinearities import nonlinearity
 
 L = 6
 BOX, CLASSES = spen.UnitBox(L), spen.Simplex(3, positions=2)
@@ -183,3 +185,23 @@ def test_bad_settings():
         spen.ConvexEnergy(F, L, 5, "hardtanh")  # type: ignore[arg-type]
     with pytest.raises(spen.InputError, match="hidden"):
         spen.ConvexEnergy(F, L, 5, hidden=(0,))
+
+
+def test_what_is_convex_by_construction_is_not_looked_at():
+    class Unread(torch.Tensor):
+        """Stands for a readout on a GPU, which the host must not wait for."""
+
+        @property
+        def is_cuda(self):
+            return True
+
+        def __lt__(self, other):
+            raise AssertionError("the host would wait")
+
+    readout = torch.ones(2).as_subclass(Unread)
+    parts = torch.zeros(2, 3), torch.zeros(2), readout, nonlinearity("softplus")
+    assert not Block(*parts).is_convex
+    assert Block(*parts, never_negative=True).is_convex
+    own = spen.ConvexEnergy(F, L, measurements=5)
+    (block,) = own.bind(spen.Context(torch.zeros(1, F))).form.blocks
+    assert block.never_negative

@@ -100,7 +100,9 @@ class ConvexEnergy(Energy):
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
         offsets = [F.linear(context.features, weight, bias) for _, weight, bias in self._seen()]
         if len(self.widths) == 1:
-            block = Block(self.measurements, offsets[0], self.readout, self.nonlinearity)
+            block = Block(
+                self.measurements, offsets[0], self.readout, self.nonlinearity, never_negative=True
+            )
             return Form(constant=context.features.new_zeros(context.n_rows), blocks=(block,))
         layers = [
             ConvexLayer(weight, measured, offset)

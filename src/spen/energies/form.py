@@ -31,12 +31,14 @@ class Block:
         bias: b, (m,) when shared or (n, m) when it depends on x.
         readout: c, (m,), shared by all rows.
         nonlinearity: g.
+        never_negative: whether c cannot be below zero, whatever training does.
     """
 
     measurements: Tensor
     bias: Tensor
     readout: Tensor
     nonlinearity: Nonlinearity
+    never_negative: bool = False
 
     def select(self, rows: Tensor) -> Block:
         """Return the block of some rows."""
@@ -44,8 +46,14 @@ class Block:
 
     @property
     def is_convex(self) -> bool:
-        """Whether the term is convex in y: a convex g, and no readout below zero."""
-        return self.nonlinearity.is_convex and not bool((self.readout < 0).any())
+        """Whether the term is known to be convex in y: a convex g, and no readout below zero.
+
+        On a GPU readouts are not looked at, since the host would have to wait for them: there
+        it is known of what is ``never_negative`` alone.
+        """
+        if not self.nonlinearity.is_convex or self.never_negative:
+            return self.nonlinearity.is_convex
+        return not self.readout.is_cuda and not bool((self.readout < 0).any())
 
 
 @dataclass(frozen=True)
@@ -141,10 +149,10 @@ class Form(Problem):
 
     @property
     def is_convex(self) -> bool:
-        bent_down = any(
+        # Blocks first: mostly they say no, and a GPU need not be asked about the rest.
+        return all(block.is_convex for block in self.blocks) and not any(
             term is not None and bool((term < 0).any()) for term in (self.quadratic, self.tau)
         )
-        return not bent_down and all(block.is_convex for block in self.blocks)
 
     def merge(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):

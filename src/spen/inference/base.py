@@ -50,6 +50,8 @@ _SENTENCES = {
 CUT_OFF = (Status.MAX_STEPS, Status.DIVERGED, Status.TIME_LIMIT, Status.FAILED)
 """Endings that nobody asked for: the answer may not be what the solver looks for."""
 
+_IS_CUT_OFF = torch.tensor([code in CUT_OFF for code in range(len(Status))])
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -96,7 +98,8 @@ class Solution:
     @property
     def cut_off(self) -> Tensor:
         """True where a limit or a failure ended the solve, not what the solver looks for, (n,)."""
-        return torch.isin(self.status, self.status.new_tensor(CUT_OFF))
+        # A look-up, which takes a fraction of what torch.isin does.
+        return _IS_CUT_OFF.to(self.status.device)[self.status.long()]
 
     @property
     def iterates(self) -> Tensor:
