@@ -13,6 +13,7 @@ from problems import all_labelings
 import spen
 from spen.report import plots
 from spen.reproduce import machines, table2, violations
+from spen.reproduce.kernel_ridge import KernelRidge
 from spen.reproduce.machines import Machine, choose_decay, read_machines, train_machine, untrained
 from spen.reproduce.records import Records
 from spen.reproduce.search import SLACK, search_of, sight_of
@@ -26,10 +27,11 @@ yeast = pytest.mark.skipif(
 
 
 def quick(name: str, **changes) -> Machine:
-    """A method of the table with one epoch a stage."""
+    """A method of the table with two epochs a stage, and no features but those of the rows."""
     machine = read_machines()[name]
     stages = tuple(replace(stage, epochs=2) for stage in machine.stages)
-    return replace(machine, **({"stages": stages, "decays": (0.1,), "centres": 20} | changes))
+    kernels = machine.kernels and replace(machine.kernels, groups=())
+    return replace(machine, **({"stages": stages, "decays": (0.1,), "kernels": kernels} | changes))
 
 
 def test_the_papers_figures():
@@ -61,7 +63,8 @@ def test_every_method_has_its_own_solver_in_training_and_prediction():
     [
         ({"decays": [1, 2, 3, 4, 5]}, "1 to 4 decays"),
         ({"decays": []}, "1 to 4 decays"),
-        ({"decays": [1.0], "center": 3}, "Did you mean 'centres'"),
+        ({"decays": [1.0], "kernel": {}}, "Did you mean 'kernels'"),
+        ({"decays": [1.0], "kernels": {"widths": {}, "group": []}}, "Did you mean 'groups'"),
         ({"decays": [1.0], "inference": {"name": "exat"}}, "Did you mean 'exact'"),
         ({"decays": [1.0], "inference": {"name": "lbp", "dampin": 0.1}}, "'damping'"),
     ],
@@ -95,28 +98,36 @@ def test_the_decay_is_the_best_on_held_out_rows_and_the_larger_of_equal_ones():
     assert choose_decay(equal, ROWS, seed=0)[0] == 1e4
 
 
-def test_the_energy_learns_from_scores_of_rows_that_their_model_has_not_seen(monkeypatch):
-    """Each row's scores come from a model that was trained on all parts but that row's."""
-    machine = quick("spen-best", cross_fit=3)
+def test_the_energy_learns_from_scores_of_rows_that_their_regression_has_not_seen(monkeypatch):
+    machine = quick("spen-best")
     calls, original = [], machines.train
 
     def recorded(model, stages, rows, **options):
-        calls.append((stages, rows, model))
+        calls.append(rows)
         return original(model, stages, rows, **options)
 
     monkeypatch.setattr(machines, "train", recorded)
     trained = train_machine(machine, ROWS, seed=0)
-    parts, over, whole = calls[:3], calls[3], calls[4]
+    (over,) = calls
     seen = trained.view(ROWS.X)
-    for _, rows, model in parts:
-        unseen = ~np.array([row.tobytes() in set(map(bytes, rows.X)) for row in seen])
-        assert unseen.sum() == 40
-        expected = -model.local_scores(model.context(seen[unseen])).detach().numpy()
-        np.testing.assert_allclose(over[1].X[unseen], expected, rtol=1e-4, atol=1e-5)
-    assert len(whole[1]) == len(ROWS)
-    scores = -whole[2].local_scores(whole[2].context(seen))
-    direct = trained.model.features.of(torch.from_numpy(seen))
-    torch.testing.assert_close(direct, scores, rtol=1e-4, atol=1e-5)
+    for row in (0, 50, 119):
+        others = np.delete(np.arange(len(ROWS)), row)
+        apart = KernelRidge(machine.kernels, seen[others], ROWS.Y[others])
+        # The rows whose median distance is the width are not quite the same without this one.
+        scores = apart(torch.from_numpy(seen[row : row + 1]))[0]
+        np.testing.assert_allclose(over.X[row], scores, atol=0.1)
+    assert np.abs(over.X - trained.model.features(torch.from_numpy(seen)).numpy()).max() > 0.5
+    assert trained.predict(ROWS.X).shape == ROWS.Y.shape
+
+
+def test_kernels_choose_their_ridge_by_the_regression_alone(monkeypatch):
+    monkeypatch.setattr(machines, "train", lambda *_, **__: pytest.fail("trained an energy"))
+    machine = quick("spen-best", decays=(0.1, 1e4))
+    chosen, errors = choose_decay(machine, ROWS, seed=0)
+    assert chosen == 0.1
+    assert errors[0.1] < errors[1e4]
+    assert machine.with_decay(1e4).kernels.ridge == 1e4
+    assert machine.epochs() == 2 * 2, "and none to choose"
 
 
 @pytest.mark.parametrize("name", ["exact", "lp", "lbp", "lbp-plain", "spen"])

@@ -4,43 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.kernel_approximation import Nystroem
-from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
-from sklearn.pipeline import make_union
 from sklearn.preprocessing import StandardScaler
 
 from spen.checkpoint import Epoch
 from spen.data.dataset import Split, hold_out
 from spen.decoding import apply_threshold
 from spen.domains import UnitBox
-from spen.energies.local import LocalEnergy
 from spen.energies.unsized import UnsizedEnergy
-from spen.errors import InputError, choose
+from spen.errors import InputError
 from spen.features import Identity
 from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent
 from spen.metrics import hamming_error
 from spen.model import SPEN
 from spen.reproduce.classifiers import read_energy
+from spen.reproduce.kernel_ridge import KernelRidge, Kernels
 from spen.reproduce.protocol import HELD_OUT
 from spen.reproduce.settings import build, inherit, read_settings, read_solver, read_stage
-from spen.stacking import LabelScores
 from spen.training import Stage, train
 
 MOST_DECAYS = 4
-MEASURED = 500
-"""Training rows whose distances say how wide a kernel is."""
-
-DISTANCES: dict[str, Callable[..., np.ndarray]] = {
-    "rbf": partial(euclidean_distances, squared=True),
-    "laplacian": manhattan_distances,
-}
-"""The distances that kernels are functions of."""
 
 Callbacks = Sequence[Callable[[Epoch], None]]
 
@@ -53,14 +40,11 @@ class Machine:
         title: what the table calls it.
         energy: without its sizes.
         stages: the training; the objective of the last one predicts, and labels are on above ½.
-        decays: weight decays of the first stage, of which held-out rows choose one.
+        decays: weight decays of the first stage, of which held-out rows choose one; with
+            kernels, values of their ridge.
         inference: the solver, the same in training and in prediction.
-        kernels: γ of each kernel ("rbf", "laplacian") whose features the model sees, times the
-            median distance of two rows (rbf: squared); none takes the features as they are.
-            Features are standardised first.
-        centres: how many training rows the features of a kernel are made of (Nyström).
-        cross_fit: 0 trains all stages on the same model. k trains the first stage on all but one of
-            k parts of the rows, in turn, and the others on the scores of the part left out.
+        kernels: None trains on the rows' features. With kernels a regression is fitted first, label
+            by label, and the stages are trained on its scores of rows that it has not seen.
     """
 
     title: str
@@ -68,19 +52,19 @@ class Machine:
     stages: tuple[Stage, ...]
     decays: tuple[float, ...]
     inference: Inference = field(default_factory=Descent)
-    kernels: dict[str, float] = field(default_factory=dict)
-    centres: int = 1000
-    cross_fit: int = 0
+    kernels: Kernels | None = None
 
     def with_decay(self, decay: float) -> Machine:
-        """Return the machine with this weight decay in its first stage."""
+        """Return the machine with this weight decay in its first stage, or this ridge."""
+        if self.kernels is not None:
+            return replace(self, kernels=replace(self.kernels, ridge=decay))
         first, *others = self.stages
         return replace(self, stages=(replace(first, weight_decay=decay), *others))
 
-    def label_wise(self) -> Machine:
-        """Return the machine of the first stage alone."""
-        local = LocalEnergy.unsized()
-        return replace(self, energy=local, stages=self.stages[:1], cross_fit=0)
+    def epochs(self) -> int:
+        """Return how many epochs it takes to choose a decay and to train."""
+        trials = 0 if self.kernels else len(self.decays)
+        return (trials + 1) * sum(stage.epochs for stage in self.stages)
 
 
 def read_machines() -> dict[str, Machine]:
@@ -97,12 +81,15 @@ def _read(table: dict[str, Any], where: str) -> Machine:
     inference = read_solver(table.get("inference", {}), f"{where} inference")
     stages = [read_stage(each, inference, f"{where} stages") for each in table.get("stages", [])]
     energy = read_energy(table.get("energy", []), where)
+    kernels = table.get("kernels")
+    if kernels is not None:
+        groups = [tuple(group) for group in kernels.get("groups", [])]
+        kernels = build(Kernels, kernels | {"groups": groups}, f"{where} kernels")
     decays = table.get("decays", [])
     if not 1 <= len(decays) <= MOST_DECAYS:
         raise InputError(f"{where} must have 1 to {MOST_DECAYS} decays; received {decays}.")
-    return build(
-        Machine, table | {"inference": inference, "stages": stages, "energy": energy}, where
-    )
+    read = {"inference": inference, "stages": stages, "energy": energy, "kernels": kernels}
+    return build(Machine, table | read, where)
 
 
 @dataclass(frozen=True)
@@ -138,21 +125,24 @@ def train_machine(machine: Machine, rows: Split, seed: int, callbacks: Callbacks
     Args:
         machine: what to train.
         rows: X (n, d) and Y (n, L), both dense.
-        seed: of initial weights, the order of rows, and centres.
+        seed: of initial weights and the order of rows.
         callbacks: called after each epoch.
     """
-    if machine.cross_fit:
-        view = _fitted_view(machine, rows.X, seed)
-        seen = Split(view(rows.X), rows.Y)
-        return Trained(machine, _cross_fitted(machine, seen, seed, callbacks), view)
-    fresh, seen = untrained(machine, rows, seed)
-    train(fresh.model, machine.stages, seen, seed=seed, callbacks=callbacks)
-    return fresh
+    if machine.kernels is None:
+        fresh, seen = untrained(machine, rows, seed)
+        train(fresh.model, machine.stages, seen, seed=seed, callbacks=callbacks)
+        return fresh
+    view = _scaler(rows)
+    ridge = KernelRidge(machine.kernels, view(rows.X), rows.Y)
+    over = Split(ridge.unseen.numpy(), rows.Y)
+    apart = _new(machine.energy, over, seed)
+    train(apart, machine.stages, over, seed=seed, callbacks=callbacks)
+    return Trained(machine, SPEN(ridge, apart.energy, apart.domain), view)
 
 
 def untrained(machine: Machine, rows: Split, seed: int) -> tuple[Trained, Split]:
     """Return a machine before its training, and the rows as its model takes them."""
-    view = _fitted_view(machine, rows.X, seed)
+    view = _scaler(rows)
     seen = Split(view(rows.X), rows.Y)
     return Trained(machine, _new(machine.energy, seen, seed), view), seen
 
@@ -162,56 +152,32 @@ def choose_decay(
 ) -> tuple[float, dict[float, float]]:
     """Return the weight decay with the least Hamming error on a held-out fifth of the rows.
 
-    A machine that is cross-fitted is judged by its label-wise model. Of equally good ones the
+    A machine with kernels is judged by their regression alone. Of equally good ones the
     largest is taken. Also returns the error of each, in percent.
     """
     kept, held = hold_out(rows, HELD_OUT, seed)
-    trial = machine.label_wise() if machine.cross_fit else machine
     errors = {}
     for decay in machine.decays:
-        trained = train_machine(trial.with_decay(decay), kept, seed, callbacks)
-        errors[decay] = round(100 * hamming_error(held.Y, trained.predict(held.X)), 4)
+        labels = _trial(machine.with_decay(decay), kept, held.X, seed, callbacks)
+        errors[decay] = round(100 * hamming_error(held.Y, labels), 4)
     return min(machine.decays, key=lambda decay: (errors[decay], -decay)), errors
 
 
-def _fitted_view(machine: Machine, X: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    scaler = StandardScaler().fit(X)
-    if not machine.kernels:
-        return lambda rows: np.asarray(scaler.transform(rows), np.float32)
-    scaled = np.asarray(scaler.transform(X))
-    maps = []
-    for kernel, width in machine.kernels.items():
-        distances = choose(kernel, DISTANCES, "kernel")(scaled[:MEASURED])
-        gamma = width / np.median(distances)
-        size = min(machine.centres, len(X))
-        maps.append(Nystroem(kernel=kernel, gamma=gamma, n_components=size, random_state=seed))
-    # Side by side they are the features of the sum of the kernels; of the mean, when scaled.
-    fitted, scale = make_union(*maps).fit(scaled), len(maps) ** -0.5
-    return lambda rows: np.asarray(scale * fitted.transform(scaler.transform(rows)), np.float32)
+def _trial(
+    machine: Machine, rows: Split, X: np.ndarray, seed: int, callbacks: Callbacks
+) -> np.ndarray:
+    if machine.kernels is None:
+        return train_machine(machine, rows, seed, callbacks).predict(X)
+    view = _scaler(rows)
+    ridge = KernelRidge(machine.kernels, view(rows.X), rows.Y)
+    return apply_threshold(ridge(torch.from_numpy(view(X))).sigmoid(), 0.5)
+
+
+def _scaler(rows: Split) -> Callable[[np.ndarray], np.ndarray]:
+    scaler = StandardScaler().fit(rows.X)
+    return lambda X: np.asarray(scaler.transform(X), np.float32)
 
 
 def _new(energy: UnsizedEnergy, rows: Split, seed: int) -> SPEN:
     width, domain = rows.X.shape[1], UnitBox(rows.Y.shape[1])
     return SPEN(Identity(width), energy.size(width, domain), domain, seed=seed)
-
-
-def _cross_fitted(machine: Machine, rows: Split, seed: int, callbacks: Callbacks) -> SPEN:
-    """Train the energy on scores of rows that their label-wise model has not seen."""
-    first, *others = machine.stages
-
-    def label_wise(some: Split) -> LabelScores:
-        model = _new(LocalEnergy.unsized(), some, seed)
-        train(model, [first], some, seed=seed, callbacks=callbacks)
-        assert isinstance(model.energy, LocalEnergy)
-        return LabelScores((model.features, model.energy))
-
-    every = np.arange(len(rows))
-    scores = np.empty(rows.Y.shape, np.float32)
-    for part in np.array_split(np.random.default_rng(seed).permutation(every), machine.cross_fit):
-        fitted = label_wise(rows.rows(np.setdiff1d(every, part)))
-        with torch.no_grad():
-            scores[part] = fitted(torch.from_numpy(rows.X[part])).numpy()
-    over = Split(scores, rows.Y)
-    apart = _new(machine.energy, over, seed)
-    train(apart, others, over, seed=seed, callbacks=callbacks)
-    return SPEN(label_wise(rows), apart.energy, apart.domain)
