@@ -135,7 +135,7 @@ def lowest_labels(
 
 def warn_unless_converged(solution: Solution) -> None:
     """Warn of rows on which inference ended before it had converged."""
-    stopped = solution.cut_off.cpu().numpy()
+    stopped = solution.cut_off.numpy()
     if stopped.any():
         warnings.warn(
             f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "

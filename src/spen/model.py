@@ -84,7 +84,9 @@ class SPEN(nn.Module):
     @property
     def reference(self) -> Tensor:
         """A tensor of the type and on the device that the model computes with."""
-        return next(self.parameters(), torch.empty(0))
+        for parameter in self.parameters():
+            return parameter
+        return torch.empty(0)
 
     def part(self, name: str) -> list[nn.Parameter]:
         """Return the parameters of "features", "local" or "global"."""

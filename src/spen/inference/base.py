@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,7 +51,7 @@ _SENTENCES = {
 CUT_OFF = (Status.MAX_STEPS, Status.DIVERGED, Status.TIME_LIMIT, Status.FAILED)
 """Endings that nobody asked for: the answer may not be what the solver looks for."""
 
-_IS_CUT_OFF = torch.tensor([code in CUT_OFF for code in range(len(Status))])
+_IS_CUT_OFF = np.array([code in CUT_OFF for code in range(len(Status))])
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,11 @@ class Solution:
 
     @property
     def cut_off(self) -> Tensor:
-        """True where a limit or a failure ended the solve, not what the solver looks for, (n,)."""
-        # A look-up, which takes a fraction of what torch.isin does.
-        return _IS_CUT_OFF.to(self.status.device)[self.status.long()]
+        """True where a limit or a failure ended the solve, not what the solver looks for, (n,).
+
+        On the host: it is for warnings, which a prediction of a single row should not wait for.
+        """
+        return torch.from_numpy(_IS_CUT_OFF[self.status.cpu().numpy()])
 
     @property
     def iterates(self) -> Tensor:
