@@ -174,7 +174,7 @@ def affine(batch: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
     tensor([[1., 3.]])
     """
     if isinstance(batch, Tensor):
-        return F.linear(batch, weight.t(), bias)
+        return torch.addmm(bias, batch, weight)
     picked = F.embedding_bag(
         batch.columns,
         weight,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -90,6 +91,7 @@ def step_of(rule: Rule) -> StepRule | None:
     return None
 
 
+@functools.cache
 def _kernel(device: str) -> ModuleType | str:
     if device not in KERNELS:
         return f"there is no kernel for the device {device!r}"
