@@ -148,6 +148,21 @@ def test_sparse_scaling_is_its_formula_whatever_the_matrix_is_kept_in(kind):
         assert np.array_equal(getattr(untidy, name), getattr(before, name))
 
 
+@pytest.mark.parametrize("size", [1e-300, 1e-160, 1e150, 1e290])
+def test_sparse_rows_of_any_size_have_the_same_length(size):
+    """And the rows beside them, an empty one among them, are what they are without them."""
+    X = sparse.random_array((20, 30), density=0.2, rng=np.random.default_rng(0), format="lil")
+    X[3] = 0
+    scaling = Scaling.of(X.tocsr())
+    plain = scaling.transform(X.tocsr()).toarray()
+    X[5] *= size
+    mixed = scaling.transform(X.tocsr()).toarray()
+    others = np.delete(np.arange(20), 5)
+    np.testing.assert_array_equal(mixed[others], plain[others])
+    np.testing.assert_allclose(mixed[5], plain[5], rtol=1e-6)
+    assert not mixed[3].any()
+
+
 def test_calibration_is_its_formula_and_leaves_what_it_is_given():
     rng = np.random.default_rng(0)
     soft = rng.random((20, 3)).astype(np.float32)

@@ -73,6 +73,14 @@ def test_predict_decodes_what_predict_proba_returns(data, decoding):
         assert np.array_equal(hard, scores > 0)
 
 
+def test_decoding_takes_a_row_of_probabilities_for_each_example(data, fitted):
+    soft = fitted.predict_proba(data.test.X)
+    assert np.array_equal(fitted.decode(soft.tolist()), fitted.decode(soft))
+    for wrong in (soft[:, :-1], soft[0], np.hstack([soft, soft])):
+        with pytest.raises(spen.InputError, match=r"a row of 16 numbers.*received shape"):
+            fitted.decode(wrong)
+
+
 def test_known_labels_are_held_and_improve_the_others():
     """In a block of four, a label that is on turns the others off."""
     data = spen.exclusive_blocks(n_train=1000, n_test=200)

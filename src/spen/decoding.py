@@ -262,6 +262,21 @@ def _numbers(soft: Any) -> np.ndarray:
     return values
 
 
+def probability_rows(value: Any, labels: int) -> np.ndarray:
+    """Return probabilities as an array (n, labels), or say what else was received.
+
+    >>> probability_rows([[0.2, 0.6]], labels=2)
+    array([[0.2, 0.6]])
+    """
+    values = as_floats(value)
+    if values.ndim != 2 or values.shape[1] != labels:
+        raise InputError(
+            f"probabilities must be what predict_proba returns, a row of {labels} numbers for each "
+            f"example; received shape {values.shape}."
+        )
+    return values
+
+
 def _probabilities(value: Any) -> np.ndarray:
     values = as_floats(value)
     if values.ndim != 2 or not values.size:

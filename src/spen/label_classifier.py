@@ -25,6 +25,7 @@ from sklearn.utils.validation import (
 from spen.calibration import log_odds
 from spen.data.dataset import Split
 from spen.data.summary import RowDigests
+from spen.decoding import probability_rows
 from spen.descriptors import SettingAndMethod
 from spen.devices import usable_device
 from spen.diagnosis import Diagnosis, diagnose, lowest_labels, warn_unless_converged
@@ -215,7 +216,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """
         return self._probabilities(*self._inputs(X, known))
 
-    def decode(self, probabilities: np.ndarray, decoding: str | None = None) -> np.ndarray:
+    def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
 
         Args:
@@ -224,7 +225,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 tuned along with it.
         """
         check_is_fitted(self)
-        return self._decode(probabilities, self.plan_.decoding if decoding is None else decoding)
+        rows = probability_rows(probabilities, self.model_.domain.size)
+        return self._decode(rows, self.plan_.decoding if decoding is None else decoding)
 
     def _decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray:
         if self._exclusive:

@@ -76,12 +76,27 @@ class Scaling:
         values, columns, offsets, shape = _entries(X)
         values = values / self.scale[columns]
         rows = np.repeat(np.arange(shape[0]), offsets[1:] - offsets[:-1])
-        norms = np.sqrt(np.bincount(rows, values * values, minlength=shape[0]))
+        norms = _norms(values, rows, shape[0])
+        odd = ~((norms > NEAR_ZERO) & (norms < FAR))
+        if odd.any():
+            # Squares of very large or small entries vanish or overflow; those of shares do not.
+            largest = np.zeros(shape[0])
+            np.maximum.at(largest, rows, np.abs(values))
+            values /= np.where(odd & (largest > 0), largest, 1.0)[rows]
+            norms = _norms(values, rows, shape[0])
         values *= self.length / np.maximum(norms[rows], _TINY)
         return sparse.csr_array((values.astype(np.float32), columns, offsets), shape=shape)
 
 
 _TINY = np.finfo(float).tiny
+
+NEAR_ZERO, FAR = 1e-140, 1e140
+"""Lengths of rows between which no square that matters vanishes or overflows."""
+
+
+def _norms(values: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    with np.errstate(over="ignore", under="ignore"):
+        return np.sqrt(np.bincount(rows, values * values, minlength=count))
 
 
 def _entries(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
