@@ -15,6 +15,7 @@ from spen.commands.report import report
 from spen.data.dataset import Split
 from spen.errors import InputError
 from spen.report.drawing.markup import script_json, text
+from spen.report.facts.folder import folder_facts
 from spen.report.gather import gather
 from spen.report.page import render, write_page
 from spen.report.subject import Judged
@@ -201,11 +202,31 @@ def test_records_cut_off_in_mid_line_and_of_mixed_versions(tmp_path, capsys):
     assert "versions not recorded" in words
 
 
+def test_folds_that_differ_by_a_row_are_one_line(tmp_path):
+    folds = [(2175, 242), (2175, 242), (2176, 241)]
+    lines = [
+        record(fold=k, n_train=rows, settings={"n_test": test})
+        for k, (rows, test) in enumerate(folds)
+    ]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
+    (table,) = folder_facts(tmp_path)["tables"]
+    assert len(table["rows"]) == 1
+    assert "training rows" not in table["header"]
+
+
+def test_records_that_were_kept_beside_the_others_are_read_too(tmp_path, capsys):
+    (tmp_path / "records.jsonl").write_text(record() + "\n")
+    (tmp_path / "records-older.jsonl").write_text(record(seed=1) + "\n" + record(seed=2)[:60])
+    words = " ".join(read(folder_page(tmp_path, capsys)).words)
+    assert "2 runs" in words
+    assert "1 line is cut off or damaged" in words
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "no records.jsonl, no model"),
-        ("", "no records.jsonl, no model"),
+        ("", r"no whole record of a run in records.jsonl \(0 lines are cut off"),
         ('{"experiment": "x", "metr', "1 lines are cut off"),
         ('{"experiment": "x"}\n', "1 have no metrics"),
     ],

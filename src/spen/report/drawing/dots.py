@@ -9,7 +9,9 @@ from spen.report.drawing.charts import Scale, drawing, ticks
 from spen.report.drawing.heat import shorten
 from spen.report.drawing.markup import text
 
-WIDTH, NAMES, LINE, TOP = 500, 200, 18, 22
+PLOT, LINE, TOP = 300, 18, 22
+LONGEST, LETTER = 50, 7
+"""Letters of a name, and how wide one is at most on average."""
 
 
 def dot_chart(title: str, points: Sequence[Sequence[Any]]) -> str:
@@ -22,7 +24,9 @@ def dot_chart(title: str, points: Sequence[Sequence[Any]]) -> str:
     low = min(mean - spread for _, mean, spread in points)
     high = max(mean + spread for _, mean, spread in points)
     marks = ticks(low, high, 5)
-    across = Scale(marks[0], marks[-1], NAMES, WIDTH - 16)
+    names = [shorten(str(name), LONGEST) for name, *_ in points]
+    begin = 12 + LETTER * max(map(len, names))
+    across = Scale(marks[0], marks[-1], begin, begin + PLOT - 16)
     height = TOP + LINE * len(points) + 6
     parts = []
     for mark in marks:
@@ -33,10 +37,10 @@ def dot_chart(title: str, points: Sequence[Sequence[Any]]) -> str:
         y = TOP + LINE * k + LINE / 2
         left, right = across(mean - spread), across(mean + spread)
         parts.append(
-            f'<text x="{NAMES - 12}" y="{y + 4:g}" text-anchor="end">{text(shorten(name, 30))}'
+            f'<text x="{begin - 12}" y="{y + 4:g}" text-anchor="end">{text(names[k])}'
             f"<title>{text(name)}</title></text>"
             f'<line class="line first" x1="{left:g}" x2="{right:g}" y1="{y:g}" y2="{y:g}"/>'
             f'<circle class="dot first" cx="{across(mean):g}" cy="{y:g}" r="3.5">'
             f"<title>{text(name)}: {mean:.2f}</title></circle>"
         )
-    return drawing(title, height, parts, WIDTH)
+    return drawing(title, height, parts, begin + PLOT)

@@ -18,7 +18,8 @@ def folder_section(folder: dict[str, Any]) -> str:
         points = [point for point in each["points"] if point[1] is not None]
         if len(points) > 1:
             words = (
-                f"{title}: {each['metric']} of each line of the table, ± its deviation over runs."
+                f"{title}: {each['metric'].replace('_', ' ')} of each line of the table, ± its "
+                "deviation over runs."
             )
             parts.append(figure(dot_chart(f"{each['metric']}, {title}", points), words))
         parts.append(
@@ -55,7 +56,7 @@ def _notes(folder: dict[str, Any]) -> list[str]:
             "1 line is" if folder["broken_lines"] == 1 else f"{folder['broken_lines']} lines are"
         )
         notes.append(
-            f"{lines} cut off or damaged in records.jsonl, as a killed run leaves them, and left "
+            f"{lines} cut off or damaged in the records, as a killed run leaves them, and left "
             "out. Run the same command again to make those runs."
         )
     if folder["other_records"]:

@@ -11,15 +11,17 @@ from typing import Any
 
 from spen.errors import InputError
 
-RECORDS = "records.jsonl"
+RECORDS = "records*.jsonl"
+"""Where runs are: in records.jsonl, and in files that were kept beside it (see ``Records``)."""
+
 LARGEST_PICTURE = 600_000
 """Bytes of a picture that is put into the page; a larger one is named."""
 
 GROUP = ("experiment", "dataset", "method", "variant", "n_train", "decoding")
 """What a line of the table says; its runs share their settings, but for seed and fold."""
 
-OF_A_SEED = ("variant", "initial_weights")
-"""Settings that the table says itself, or that differ from seed to seed."""
+OF_A_RUN = ("variant", "initial_weights", "n_test")
+"""Settings that the table says itself, or that differ from seed to seed or from fold to fold."""
 
 FIRST_METRICS = ("f1", "hamming", "steps", "search_errors")
 
@@ -29,12 +31,14 @@ def folder_facts(folder: Path) -> dict[str, Any]:
 
     A line that is cut off, as a killed run leaves one, is counted and left out.
     """
-    records, broken = _read(folder / RECORDS)
+    files = sorted(folder.glob(RECORDS))
+    read = [_read(path) for path in files]
+    records, broken = [each for some, _ in read for each in some], sum(lost for _, lost in read)
     runs = [record for record in records if isinstance(record.get("metrics"), dict)]
     pictures, left_out = _pictures(folder)
     models = sorted(path.name for path in folder.glob("*.spen"))
     if not runs and not pictures and not models:
-        raise InputError(_nothing_in(folder, len(records), broken))
+        raise InputError(_nothing_in(folder, files, len(records), broken))
     return {
         "name": folder.resolve().name,
         "runs": len(runs),
@@ -51,8 +55,6 @@ def folder_facts(folder: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the records of a file, and how many lines are none."""
-    if not path.is_file():
-        return [], 0
     records, broken = [], 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if not line.strip():
@@ -68,12 +70,13 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
     return records, broken
 
 
-def _nothing_in(folder: Path, others: int, broken: int) -> str:
-    has = f"no {RECORDS}, no model (*.spen) and no picture"
-    if broken or others:
+def _nothing_in(folder: Path, files: list[Path], others: int, broken: int) -> str:
+    has = "no records.jsonl, no model (*.spen) and no picture"
+    if files:
         has = (
-            f"a {RECORDS} without a single whole record of a run ({broken} lines are cut off or "
-            f"are not JSON, {others} have no metrics), no model (*.spen) and no picture"
+            f"no whole record of a run in {', '.join(path.name for path in files)} ({broken} lines "
+            f"are cut off or are not JSON, {others} have no metrics), no model (*.spen) and no "
+            "picture"
         )
     return (
         f"{folder} has nothing to report: {has}. Name the --out folder of a `spen reproduce` or "
@@ -87,8 +90,10 @@ def _tables(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for run in runs:
         settings = run["settings"] if isinstance(run.get("settings"), dict) else {}
         said = run | {"variant": settings.get("variant")}
+        if run.get("fold") is not None:
+            said["n_train"] = None  # Folds differ by a row.
         key = tuple(_text(said.get(name)) for name in GROUP)
-        others = {name: value for name, value in settings.items() if name not in OF_A_SEED}
+        others = {name: value for name, value in settings.items() if name not in OF_A_RUN}
         same = groups.setdefault(key, {})
         same.setdefault(json.dumps(others, sort_keys=True), []).append(run)
     tables: dict[tuple[str, str], list[tuple[tuple[str, ...], list[dict[str, Any]]]]] = {}
