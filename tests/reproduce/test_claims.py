@@ -34,6 +34,7 @@ def test_all_claims_are_measured_on_tiny_settings(tmp_path, monkeypatch, capsys)
         "critical",
         "overfits",
         "freezing",
+        "One seed has no standard error",
     ):
         assert words in shown
     assert "a row empty in truth and prediction counts 1" in shown

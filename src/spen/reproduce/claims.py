@@ -77,6 +77,11 @@ def claims(
     say("\nAgreed means, claim by claim:")
     for number, claim in enumerate(found, 1):
         say(f"{number}. {claim.rule}")
+    if seeds == 1:
+        say(
+            "One seed has no standard error, so any difference counts here. "
+            "For a verdict take three seeds or more."
+        )
     say(f"\nThe data sets\n\n{table}")
     study.tell_protocol()
 
