@@ -100,7 +100,8 @@ class Solution:
     def cut_off(self) -> Tensor:
         """True where a limit or a failure ended the solve, not what the solver looks for, (n,).
 
-        On the host: it is for warnings, which a prediction of a single row should not wait for.
+        It is on the host, where warnings are made, and a look-up by NumPy, because a prediction
+        of a single row is hardly longer than PyTorch's.
         """
         return torch.from_numpy(_IS_CUT_OFF[self.status.cpu().numpy()])
 

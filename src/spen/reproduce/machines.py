@@ -30,6 +30,7 @@ from spen.training import Stage, train
 MOST_DECAYS = 4
 
 Callbacks = Sequence[Callable[[Epoch], None]]
+View = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Trained:
 
     machine: Machine
     model: SPEN
-    view: Callable[[np.ndarray], np.ndarray]
+    view: View
 
     @torch.no_grad()
     def solve(self, X: np.ndarray) -> Solution:
@@ -132,8 +133,7 @@ def train_machine(machine: Machine, rows: Split, seed: int, callbacks: Callbacks
         fresh, seen = untrained(machine, rows, seed)
         train(fresh.model, machine.stages, seen, seed=seed, callbacks=callbacks)
         return fresh
-    view = _scaler(rows)
-    ridge = KernelRidge(machine.kernels, view(rows.X), rows.Y)
+    view, ridge = _regression(machine.kernels, rows)
     over = Split(ridge.unseen.numpy(), rows.Y)
     apart = _new(machine.energy, over, seed)
     train(apart, machine.stages, over, seed=seed, callbacks=callbacks)
@@ -168,12 +168,16 @@ def _trial(
 ) -> np.ndarray:
     if machine.kernels is None:
         return train_machine(machine, rows, seed, callbacks).predict(X)
-    view = _scaler(rows)
-    ridge = KernelRidge(machine.kernels, view(rows.X), rows.Y)
+    view, ridge = _regression(machine.kernels, rows)
     return apply_threshold(ridge(torch.from_numpy(view(X))).sigmoid(), 0.5)
 
 
-def _scaler(rows: Split) -> Callable[[np.ndarray], np.ndarray]:
+def _regression(kernels: Kernels, rows: Split) -> tuple[View, KernelRidge]:
+    view = _scaler(rows)
+    return view, KernelRidge(kernels, view(rows.X), rows.Y)
+
+
+def _scaler(rows: Split) -> View:
     scaler = StandardScaler().fit(rows.X)
     return lambda X: np.asarray(scaler.transform(X), np.float32)
 

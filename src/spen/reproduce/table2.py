@@ -125,21 +125,26 @@ def split_of(rows: Split, fold: int, folds: int, seed: int) -> tuple[Split, Spli
     return rows.rows(np.setdiff1d(order, test)), rows.rows(test)
 
 
+def identity_of(
+    experiment: str, name: str, machine: Machine, folds: int, train: Split, test: Split
+) -> Record:
+    """Return what the records of a method's folds have in common, and the sizes of this one."""
+    return {
+        "experiment": experiment,
+        "dataset": DATASET,
+        "method": name,
+        "n_train": len(train),
+        "settings": brief(replace(machine, title="")) | {"folds": folds, "n_test": len(test)},
+    }
+
+
 def run(
     name: str, machine: Machine, rows: Split, fold: int, folds: int, seed: int, records: Records
 ) -> Record:
     """Return the record of one method on one fold; make it if it is not there yet."""
     train, test = split_of(rows, fold, folds, seed)
-    identity: Record = {
-        "experiment": "table2",
-        "dataset": DATASET,
-        "method": name,
-        "n_train": len(train),
-        "seed": seed,
-        "fold": fold,
-        "decoding": "threshold",
-        "settings": brief(replace(machine, title="")) | {"folds": folds, "n_test": len(test)},
-    }
+    place = {"seed": seed, "fold": fold, "decoding": "threshold"}
+    identity = identity_of("table2", name, machine, folds, train, test) | place
     if (found := records.find(identity)) is not None:
         return found
     with epoch_bar(f"{name}, fold {fold}, seed {seed}", machine.epochs()) as advance:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from spen.checkpoint import Epoch
 from spen.data.dataset import Split
 from spen.objectives.hinge import Hinge
 from spen.progress import epoch_bar, say, text_table
 from spen.reproduce.machines import Machine, choose_decay, read_machines, untrained
-from spen.reproduce.records import Record, Records, brief
+from spen.reproduce.records import Record, Records
 from spen.reproduce.search import search_of, sight_of
 from spen.reproduce.study import draw
-from spen.reproduce.table2 import DATASET, split_of
+from spen.reproduce.table2 import DATASET, identity_of, split_of
 from spen.training import train
 from spen.versions import versions
 
@@ -80,16 +79,9 @@ def look(
 ) -> Record:
     """Return what a method's solver saw in each epoch of one fold; train if it is not there yet."""
     rows_of_fold, test = split_of(rows, fold, folds, seed)
-    identity: Record = {
-        "experiment": "table2-violations",
-        "dataset": DATASET,
-        "method": name,
-        "n_train": len(rows_of_fold),
-        "seed": seed,
-        "fold": fold,
-        "decoding": None,
-        "settings": brief(replace(machine, title="")) | {"folds": folds, "n_test": len(test)},
-    }
+    place = {"seed": seed, "fold": fold, "decoding": None}
+    common = identity_of("table2-violations", name, machine, folds, rows_of_fold, test)
+    identity = common | place
     if (kept := records.find(identity)) is not None:
         return kept
     last = machine.stages[-1]
