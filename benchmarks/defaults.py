@@ -24,10 +24,10 @@ import torch
 from versus_sklearn import SETS, Task
 
 import spen
-from spen.plan import Shape
-from spen.progress import text_table
-from spen.recipe import make_plan
-from spen.scaling import Scaling
+from spen.cli.show import text_table
+from spen.estimators.plan import Shape
+from spen.estimators.recipe import make_plan
+from spen.estimators.scaling import Scaling
 
 WAYS = ("together", "apart")
 DECODINGS = ("expected_f1", "threshold")

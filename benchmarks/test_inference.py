@@ -22,7 +22,7 @@ from spen.bench.prediction import TITLES, prediction_calls
 from spen.bench.rows import row_call, single_rows
 from spen.bench.subject import Subject
 from spen.bench.timing import wait_for
-from spen.devices import usable_device
+from spen.model import usable_device
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

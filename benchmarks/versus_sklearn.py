@@ -37,7 +37,7 @@ from sklearn.multioutput import ClassifierChain
 from sklearn.neural_network import MLPClassifier
 
 import spen
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.files import write_atomically
 
 THRESHOLDS = np.arange(0.01, 1.0, 0.01)

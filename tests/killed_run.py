@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import spen
-from spen.data.dataset import hold_out
+from spen.batch.splits import hold_out
 
 torch.set_num_threads(1)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import spen
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.report.subject import Judged, Subject
 
 ASSETS = files("spen.report") / "assets"

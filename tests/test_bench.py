@@ -23,7 +23,7 @@ from spen.bench.subject import Subject
 from spen.bench.tables import tables_of
 from spen.bench.timing import Timings, exponent, interleave
 from spen.bench.tolerance import LOOSER, PAPERS_RULE, matched_stopping
-from spen.commands.bench import bench
+from spen.cli.bench import bench
 from spen.energies.form import Block
 from spen.energies.nonlinearities import nonlinearity
 
@@ -382,7 +382,7 @@ def test_the_command_prints_one_flat_map(subject, tmp_path, monkeypatch, capsys,
 
 def test_help_does_not_wait_for_torch():
     program = (
-        "import sys; from spen.cli import main\n"
+        "import sys; from spen.cli.app import main\n"
         "try: main(['bench', '--help'])\n"
         "except SystemExit: pass\n"
         "print([m for m in ('torch', 'numpy', 'numba') if m in sys.modules])"

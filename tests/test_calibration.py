@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize
 
-from spen.calibration import RIDGE, Calibration
-from spen.scaling import Scaling
+from spen.estimators.calibration import RIDGE, Calibration
+from spen.estimators.scaling import Scaling
 
 
 def sigmoid(z):

@@ -9,7 +9,6 @@ from scipy import sparse
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss
 
 import spen
-from spen import agreement
 from spen.metrics import (
     calibration_error,
     macro_f1,
@@ -187,7 +186,7 @@ def test_blocks_of_rows_make_no_difference(monkeypatch):
     truth, _ = draw(50, 6, 0)
     p = np.random.default_rng(0).random(truth.shape).astype(np.float32)
     expected = precision_at_k(truth, p, 3), calibration_error(truth, p)
-    monkeypatch.setattr(agreement, "BLOCK", 20)
+    monkeypatch.setattr("spen.metrics.BLOCK", 20)
     found = precision_at_k(sparse.csr_array(truth), p, 3), calibration_error(truth, p)
     assert found == pytest.approx(expected)
 

@@ -11,9 +11,9 @@ from scipy import optimize, sparse
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import spen
-import spen.training
-from spen.data.dataset import Split, hold_out
-from spen.optimisers import LBFGS, MEMORY, OPTIMISERS
+import spen.training.loop
+from spen.batch.splits import Split, hold_out
+from spen.training.optimisers import LBFGS, MEMORY, OPTIMISERS
 
 
 def drawn(n: int = 150, d: int = 8, labels: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +162,7 @@ def test_sparse_rows_in_small_pieces_are_dense_rows_at_once(monkeypatch):
     X, Y = drawn()
     models = []
     for rows, at_once in (((X, Y), 512), ((sparse.csr_matrix(X), sparse.csr_matrix(Y)), 7)):
-        monkeypatch.setattr(spen.training, "SUMMED_AT_ONCE", at_once)
+        monkeypatch.setattr(spen.training.loop, "SUMMED_AT_ONCE", at_once)
         for features in (spen.Identity(8), spen.Linear(8, 3)):
             energy = spen.LocalEnergy(features.n_features, 5)
             model = spen.SPEN(features, energy, spen.UnitBox(5), seed=0).double()

@@ -8,10 +8,9 @@ import torch
 from scipy import sparse
 
 import spen
-from spen.fitting import fit
-from spen.plan import LINEAR, Choice, Shape
-from spen.recipe import make_plan
-from spen.runs import Fit
+from spen.estimators.fit import Fit, fit
+from spen.estimators.plan import LINEAR, Choice, Shape
+from spen.estimators.recipe import make_plan
 
 WIDE = Shape(rows=500, features=2000, labels=20, sparse=True, exclusive=False)
 APART = {"cross_fit": True, "linear_member": True, "folds": 3}

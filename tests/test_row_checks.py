@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
-import spen.row_checks
-from spen.row_checks import CHECKS, checked_rows
+import spen.estimators.scaling
+from spen.estimators.scaling import CHECKS, checked_rows
 
 
 class Fitted(BaseEstimator):
@@ -117,7 +117,7 @@ def test_plain_good_rows_skip_the_long_way(monkeypatch):
         raise AssertionError("the long way was taken")
 
     clf = Fitted().fit(DENSE)
-    monkeypatch.setattr(spen.row_checks, "validate_data", refuse)
+    monkeypatch.setattr(spen.estimators.scaling, "validate_data", refuse)
     for X in GOOD:
         assert checked_rows(clf, X) is X
     for X in OTHERS + BAD:

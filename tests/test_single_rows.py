@@ -50,6 +50,6 @@ def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch
     known = np.full((len(data[0]), 6), np.nan)
     known[::2, 1] = 1
     whole = fitted.predict(X), fitted.predict(X, known=known)
-    monkeypatch.setattr(spen.label_classifier, "ROWS_AT_ONCE", 37)
+    monkeypatch.setattr(spen.estimators.base, "ROWS_AT_ONCE", 37)
     assert np.array_equal(fitted.predict(X), whole[0])
     assert np.array_equal(fitted.predict(X, known=known), whole[1])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import spen
-from spen.data.dataset import Split
-from spen.sparse import PaddedRows, SparseRows, affine, densify, filled_batch, whole_batch
+from spen.batch.rows import PaddedRows, SparseRows, affine, densify, filled_batch, whole_batch
+from spen.batch.splits import Split
 
 MATRICES = arrays.arrays(
     np.float32,

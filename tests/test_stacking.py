@@ -6,12 +6,10 @@ import torch
 from scipy import sparse
 
 import spen
-from spen.context import Context
-from spen.fitting import fit
-from spen.plan import Shape
-from spen.recipe import make_plan
-from spen.runs import Fit
-from spen.shared_runs import sharing_runs
+from spen.batch.context import Context
+from spen.estimators.fit import Fit, fit, sharing_runs
+from spen.estimators.plan import Shape
+from spen.estimators.recipe import make_plan
 from spen.stacking import LabelScores, ScoreEnergy
 
 

@@ -7,8 +7,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 import spen
-from spen.labelling import align, align_known, label_weights
-from spen.targets import read_targets
+from spen.estimators.targets import align, align_known, label_weights, read_targets
 
 MATRIX = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1]])
 NAMES = ["a", "b", "c"]

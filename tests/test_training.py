@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from scipy.sparse import csr_matrix
 
 import spen
-from spen.checkpoint import Epoch, describe
-from spen.data.dataset import Split, hold_out
+from spen.batch.splits import Split, hold_out
+from spen.training.checkpoint import Epoch, describe
 
 SCRIPT = Path(__file__).parent / "killed_run.py"
 
@@ -282,7 +282,7 @@ class Recorder(spen.CrossEntropy):
 
 
 def test_a_cosine_schedule_falls_to_zero():
-    from spen.training import _share_left
+    from spen.training.loop import _share_left
 
     stage = spen.Stage("a", spen.CrossEntropy(), epochs=4, schedule="cosine")
     assert [_share_left(stage, done) for done in (0, 2, 4)] == pytest.approx([1.0, 0.5, 0.0])
@@ -358,7 +358,7 @@ def test_clamped_features_are_computed_once_and_change_nothing(rows, monkeypatch
     _, stages = build()
     runs = []
     for most, passes in ((2**30, 1), (0, stages[1].epochs)):
-        monkeypatch.setattr("spen.training_rows.LARGEST_KEPT", most)
+        monkeypatch.setattr("spen.training.rows.LARGEST_KEPT", most)
         energy = spen.LocalEnergy(8, 16) + spen.LabelEnergy(16, 4)
         features = Counting(64, 8, dropout=0.3)
         model = spen.SPEN(features, energy, spen.UnitBox(16), seed=0)

@@ -21,14 +21,20 @@ import numpy as np
 import torch
 
 import spen
-from spen.data.dataset import Split
-from spen.fitting import cross_fitted, folds_by, held_out_by, judge
+from spen.batch.splits import Split
+from spen.estimators.fit import (
+    Fit,
+    cross_fitted,
+    densified,
+    folds_by,
+    held_out_by,
+    judge,
+    sharing_runs,
+)
+from spen.estimators.plan import Plan, Shape, decode
+from spen.estimators.recipe import make_plan
+from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
-from spen.plan import Plan, Shape, decode
-from spen.recipe import make_plan
-from spen.runs import Fit, densified
-from spen.scaling import Scaling
-from spen.shared_runs import sharing_runs
 
 PROTOCOL: dict[str, Any] = {
     "decoding": "expected_f1",

@@ -32,14 +32,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import spen
-from spen.calibration import Calibration
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.decoding import apply_threshold, tune_threshold
-from spen.diagnosis import diagnose
+from spen.estimators.calibration import Calibration
+from spen.estimators.diagnosis import diagnose
+from spen.estimators.fit import densified, soft_labels, start_at_frequencies
+from spen.estimators.plan import Prediction
+from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
-from spen.plan import Prediction
-from spen.runs import densified, soft_labels, start_at_frequencies
-from spen.scaling import Scaling
 
 RECORDS = Path(__file__).with_suffix(".jsonl")
 LOCAL = ("width", "dropout", "input_dropout", "batch_size")

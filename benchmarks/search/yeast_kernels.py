@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from spen.data.dataset import Split, hold_out
+from spen.batch.splits import Split, hold_out
+from spen.cli.show import text_table
 from spen.data.load import load_dataset
-from spen.progress import text_table
 from spen.reproduce.kernel_ridge import KernelRidge, Kernels
 from spen.reproduce.machines import Machine, read_machines, train_machine
 from spen.reproduce.protocol import HELD_OUT

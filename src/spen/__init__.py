@@ -18,13 +18,13 @@ _PUBLIC = {
     "ConditionalEnergy": "spen.energies.conditional",
     "ConditionalPairwiseEnergy": "spen.energies.pairwise",
     "ConditionalScoreEnergy": "spen.stacking",
-    "Context": "spen.context",
+    "Context": "spen.batch.context",
     "ConvexEnergy": "spen.energies.convex",
     "CrossEntropy": "spen.objectives.likelihood",
     "Dataset": "spen.data.dataset",
     "Descent": "spen.inference.descent",
     "Detached": "spen.inference.backward",
-    "Diagnosis": "spen.diagnosis",
+    "Diagnosis": "spen.estimators.diagnosis",
     "Domain": "spen.domains",
     "EndToEnd": "spen.objectives.end_to_end",
     "Energy": "spen.energies.base",
@@ -34,14 +34,14 @@ _PUBLIC = {
     "Features": "spen.features",
     "Form": "spen.energies.form",
     "Hinge": "spen.objectives.hinge",
-    "History": "spen.checkpoint",
+    "History": "spen.training.checkpoint",
     "Identity": "spen.features",
     "Implicit": "spen.inference.implicit",
     "Inference": "spen.inference.base",
     "InputError": "spen.errors",
     "LabelEnergy": "spen.energies.label",
     "LabelScores": "spen.stacking",
-    "LabelStructure": "spen.structure",
+    "LabelStructure": "spen.estimators.structure",
     "Linear": "spen.features",
     "LinearRelaxation": "spen.inference.relaxed",
     "LocalEnergy": "spen.energies.local",
@@ -58,14 +58,14 @@ _PUBLIC = {
     "ProjectedGradient": "spen.inference.rules",
     "Rule": "spen.inference.rule",
     "SPEN": "spen.model",
-    "SPENClassifier": "spen.estimator",
+    "SPENClassifier": "spen.estimators.classifier",
     "ScoreEnergy": "spen.stacking",
     "Simplex": "spen.domains",
     "Solution": "spen.inference.base",
     "SpenError": "spen.errors",
-    "Split": "spen.data.dataset",
+    "Split": "spen.batch.splits",
     "SquaredError": "spen.objectives.squared",
-    "Stage": "spen.training",
+    "Stage": "spen.training.stage",
     "Status": "spen.inference.base",
     "StepRates": "spen.energies.rates",
     "Stopping": "spen.inference.stopping",
@@ -80,27 +80,25 @@ _PUBLIC = {
     "exclusive_blocks": "spen.data.synthetic",
     "expected_f1": "spen.decoding",
     "hamming_error": "spen.metrics",
-    "hold_out": "spen.data.dataset",
-    "load": "spen.model_file",
+    "hold_out": "spen.batch.splits",
+    "load": "spen.estimators.model_file",
     "load_dataset": "spen.data.load",
     "search_error_rate": "spen.metrics",
-    "train": "spen.training",
+    "train": "spen.training.loop",
     "tune_label_thresholds": "spen.decoding",
     "tune_threshold": "spen.decoding",
 }
 
 if TYPE_CHECKING:
-    from spen.checkpoint import History as History
-    from spen.context import Context as Context
+    from spen.batch.context import Context as Context
+    from spen.batch.splits import Split as Split
+    from spen.batch.splits import hold_out as hold_out
     from spen.data.dataset import Dataset as Dataset
-    from spen.data.dataset import Split as Split
-    from spen.data.dataset import hold_out as hold_out
     from spen.data.load import load_dataset as load_dataset
     from spen.data.synthetic import exclusive_blocks as exclusive_blocks
     from spen.decoding import expected_f1 as expected_f1
     from spen.decoding import tune_label_thresholds as tune_label_thresholds
     from spen.decoding import tune_threshold as tune_threshold
-    from spen.diagnosis import Diagnosis as Diagnosis
     from spen.domains import Domain as Domain
     from spen.domains import Simplex as Simplex
     from spen.domains import UnitBox as UnitBox
@@ -125,7 +123,10 @@ if TYPE_CHECKING:
     from spen.errors import MissingPackageError as MissingPackageError
     from spen.errors import SpenError as SpenError
     from spen.errors import UnknownNameError as UnknownNameError
-    from spen.estimator import SPENClassifier as SPENClassifier
+    from spen.estimators.classifier import SPENClassifier as SPENClassifier
+    from spen.estimators.diagnosis import Diagnosis as Diagnosis
+    from spen.estimators.model_file import load as load
+    from spen.estimators.structure import LabelStructure as LabelStructure
     from spen.features import MLP as MLP
     from spen.features import Features as Features
     from spen.features import Identity as Identity
@@ -152,7 +153,6 @@ if TYPE_CHECKING:
     from spen.metrics import hamming_error as hamming_error
     from spen.metrics import search_error_rate as search_error_rate
     from spen.model import SPEN as SPEN
-    from spen.model_file import load as load
     from spen.objectives.base import Objective as Objective
     from spen.objectives.end_to_end import EndToEnd as EndToEnd
     from spen.objectives.hinge import Hinge as Hinge
@@ -162,9 +162,9 @@ if TYPE_CHECKING:
     from spen.stacking import ConditionalScoreEnergy as ConditionalScoreEnergy
     from spen.stacking import LabelScores as LabelScores
     from spen.stacking import ScoreEnergy as ScoreEnergy
-    from spen.structure import LabelStructure as LabelStructure
-    from spen.training import Stage as Stage
-    from spen.training import train as train
+    from spen.training.checkpoint import History as History
+    from spen.training.loop import train as train
+    from spen.training.stage import Stage as Stage
 
 
 _MODULES = ("baselines", "metrics")

@@ -1,5 +1,5 @@
 """``python -m spen`` is the command line too."""
 
-from spen.cli import main
+from spen.cli.app import main
 
 main()

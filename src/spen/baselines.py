@@ -15,19 +15,17 @@ from sklearn.exceptions import ConvergenceWarning
 
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy
-from spen.errors import choose
+from spen.errors import check_positive, check_whole, choose
+from spen.estimators.base import LabelClassifier
+from spen.estimators.plan import Choice, Plan, Prediction, Shape
+from spen.estimators.recipe import check_decoding, folds_of, is_auto, make_plan
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField
-from spen.inputs import positive, whole
-from spen.label_classifier import LabelClassifier
 from spen.objectives.base import Objective
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.squared import SquaredError
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.own_settings import check_decoding, is_auto
-from spen.plan import Choice, Plan, Prediction, Shape
-from spen.recipe import folds_of, make_plan
-from spen.training import Stage
+from spen.training.stage import Stage
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)
 """Values of C that are tried for linear models."""
@@ -160,7 +158,7 @@ class LRClassifier(_Linear):
         largest = min(shape.labels, shape.features)
         ranks: Any = sorted({max(1, round(part * largest)) for part in RANKS})
         if not is_auto(self.rank):
-            whole(self.rank, "rank")
+            check_whole(self.rank, "rank")
             ranks = [self.rank]
         decays = _decays(self.C, LOW_RANK_STRENGTHS, shape)
         choices = [Choice((rank,), weight_decay=decay) for rank in ranks for decay in decays]
@@ -224,8 +222,8 @@ class DMFClassifier(_Network):
     pairwise_decay: float = 1e-2
 
     def _plan(self, shape: Shape) -> Plan:
-        whole(self.terms, "terms")
-        whole(self.steps, "steps")
+        check_whole(self.terms, "terms")
+        check_whole(self.steps, "steps")
         energy = LocalEnergy.unsized() + ConditionalPairwiseEnergy.unsized(terms=self.terms)
         objective = UnrolledLikelihood(entropy=1.0, start="uniform")
         inference = Descent(MeanField(), Stopping(max_steps=self.steps))
@@ -300,5 +298,5 @@ def _decays(C: Any, tried: Sequence[float], shape: Shape) -> tuple[float, ...]:
     """Return weight decays of the mean loss, for inverse strengths C of its sum."""
     if is_auto(C):
         return tuple(1 / (value * shape.rows) for value in tried)
-    positive(C, "C")
+    check_positive(C, "C")
     return (1 / (C * shape.rows),)

@@ -7,10 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from spen.agreement import BLOCK, as_array, as_floats, check_shapes, marked
-from spen.errors import InputError
-from spen.inputs import positive
-from spen.metrics import example_f1, mean_f1, row_f1
+from spen.errors import InputError, check_positive
+from spen.metrics import (
+    BLOCK,
+    as_array,
+    as_floats,
+    check_shapes,
+    example_f1,
+    marked,
+    mean_f1,
+    row_f1,
+)
 
 THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
 """The thresholds that are tried: 0, .01 to .05, and .10 to .75 in steps of .05."""
@@ -103,7 +110,7 @@ def tune_label_thresholds(
     >>> tune_label_thresholds([[1, 1], [0, 0], [1, 0], [0, 1]], soft, shrink=0)
     (array([0.6 , 0.25]), 1.0)
     """
-    positive(shrink, "shrink", zero=True)
+    check_positive(shrink, "shrink", zero=True)
     start, start_score = tune_threshold(truth, soft, candidates=candidates)
     t, values, known = _held_out(truth, soft)
     t, values = t[known > 0], values[known > 0]
@@ -162,7 +169,7 @@ def expected_f1(probabilities: Any, *, empty: float = 1.0) -> np.ndarray:
     >>> expected_f1([[0.1, 0.2, 0.1]], empty=0)
     array([[1, 1, 0]], dtype=int8)
     """
-    positive(empty, "empty", zero=True)
+    check_positive(empty, "empty", zero=True)
     values = _probabilities(probabilities)
     labels = np.zeros(values.shape, np.int8)
     step = max(1, BLOCK // values.shape[1])

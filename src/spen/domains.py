@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spen.context import masked
-from spen.errors import InputError
-from spen.inputs import whole
+from spen.batch.context import masked
+from spen.errors import InputError, check_whole
 
 DUAL_LIMIT = 15.0
 """Duals stay within ±15: beyond that a float32 sigmoid is 0 or 1 and log losses diverge."""
@@ -156,7 +155,7 @@ class UnitBox(Domain):
     wrong_entries_per_error = 1
 
     def __post_init__(self) -> None:
-        whole(self.n_labels, "n_labels")
+        check_whole(self.n_labels, "n_labels")
 
     @property
     def size(self) -> int:
@@ -228,8 +227,8 @@ class Simplex(Domain):
     wrong_entries_per_error = 2
 
     def __post_init__(self) -> None:
-        whole(self.n_classes, "n_classes", least=2)
-        whole(self.positions, "positions")
+        check_whole(self.n_classes, "n_classes", least=2)
+        check_whole(self.positions, "positions")
 
     @property
     def size(self) -> int:

@@ -7,8 +7,10 @@ Every error is also the standard type that Python programmers expect, so
 from __future__ import annotations
 
 import difflib
+import math
+import numbers
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -64,6 +66,34 @@ def choose(name: str, choices: Mapping[str, T], what: str) -> T:
     if isinstance(name, str) and name in choices:
         return choices[name]
     raise UnknownNameError(f"Unknown {what} {name!r}. {did_you_mean(name, choices)}")
+
+
+def one_of(name: Any, choices: Iterable[str], what: str) -> None:
+    """Raise an error that suggests the nearest choice unless the name is one of them.
+
+    >>> one_of("relu", ("relu", "hardtanh"), "nonlinearity")
+    """
+    choose(name, dict.fromkeys(choices), what)
+
+
+def check_positive(value: Any, name: str, *, zero: bool = False) -> None:
+    """Raise unless ``value`` is a finite number above zero (or zero, if allowed)."""
+    number = isinstance(value, numbers.Real) and math.isfinite(value)
+    if not number or value < 0 or (value == 0 and not zero):
+        bound = "zero or more" if zero else "above zero"
+        raise InputError(f"{name} must be a number {bound}; received {value!r}.")
+
+
+def check_share(value: Any, name: str) -> None:
+    """Raise unless ``value`` is a number of at least 0 and below 1."""
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) < 1:
+        raise InputError(f"{name} must be at least 0 and below 1; received {value!r}.")
+
+
+def check_whole(value: Any, name: str, *, least: int = 1) -> None:
+    """Raise unless ``value`` is a whole number of ``least`` or more."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} must be a whole number of {least} or more; received {value!r}.")
 
 
 def require(package: str, extra: str) -> None:

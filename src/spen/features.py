@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from spen.errors import InputError
+from spen.batch.rows import Inputs, affine, densify
+from spen.errors import InputError, check_share, check_whole
 from spen.initialisation import fill_fan_in, fill_uniform
-from spen.inputs import share, whole
-from spen.sparse import Inputs, affine, densify
 
 
 class Features(nn.Module):
@@ -46,7 +45,7 @@ class Identity(Features):
 
     def __init__(self, n_inputs: int) -> None:
         super().__init__()
-        whole(n_inputs, "n_inputs")
+        check_whole(n_inputs, "n_inputs")
         self.n_inputs = self.n_features = n_inputs
 
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -67,9 +66,9 @@ class _Stack(Features):
                 f"layer; received {widths}."
             )
         for width in widths:
-            whole(width, "A width")
-        share(dropout, "dropout")
-        share(input_dropout, "input_dropout")
+            check_whole(width, "A width")
+        check_share(dropout, "dropout")
+        check_share(input_dropout, "input_dropout")
         self.widths = widths
         self.dropout = dropout
         self.input_dropout = input_dropout

@@ -10,26 +10,17 @@ import torch
 from torch import Tensor, nn
 
 import spen.threads  # noqa: F401  (its import makes forks safe)
-from spen.context import Context
+from spen.batch.arrays import as_known, as_mask, as_matrix, as_rows, as_targets, as_weights
+from spen.batch.context import Context
+from spen.batch.rows import filled_batch, filled_rows, row_batches, row_spans, whole_batch
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.form import Form
 from spen.energies.local import LocalEnergy
-from spen.errors import InputError, choose
+from spen.errors import InputError, check_positive, check_whole, choose
 from spen.features import Features
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import ROW_TILE, Descent
-from spen.inputs import (
-    as_known,
-    as_mask,
-    as_matrix,
-    as_rows,
-    as_targets,
-    as_weights,
-    positive,
-    whole,
-)
-from spen.sparse import filled_batch, filled_rows, row_batches, row_spans, whole_batch
 
 PARTS = ("features", "local", "global")
 """What a training stage can name: the feature network, the local energy, all other energies."""
@@ -76,7 +67,7 @@ class SPEN(nn.Module):
         self.energy = energy
         self.domain = domain
         if seed is not None:
-            whole(seed, "seed", least=0)
+            check_whole(seed, "seed", least=0)
             generator = torch.Generator().manual_seed(seed)
             features.reset(generator)
             energy.reset(generator)
@@ -210,7 +201,7 @@ class SPEN(nn.Module):
 
     def _smooth(self, problems: list[Problem], context: Context, entropy: float) -> Problem:
         if entropy:
-            positive(entropy, "entropy")
+            check_positive(entropy, "entropy")
             # What spen.Entropy binds to; to make a module of it takes longer than to bind it.
             tau = context.features.new_full((context.n_rows,), entropy)
             problems = [*problems, Form(tau=tau, domain=self.domain)]
@@ -263,7 +254,7 @@ class SPEN(nn.Module):
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             batch_size: how many inputs are solved at a time, to bound memory.
         """
-        whole(batch_size, "batch_size")
+        check_whole(batch_size, "batch_size")
         network, like = self.features, self._like
         source = as_rows(inputs, "X", columns=network.n_inputs, **like)
         rows, width = source.shape
@@ -306,3 +297,16 @@ def _sum_of_scores(scores: list[Tensor]) -> Tensor:
     if not scores:
         raise InputError("This needs a LocalEnergy among the energies; the model has none.")
     return functools.reduce(torch.add, scores)
+
+
+def usable_device(name: str) -> torch.device:
+    """Return a device by name, or say that this machine does not have it."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, TypeError) as problem:
+        raise InputError(
+            f"device {name!r} cannot be used here ({str(problem).splitlines()[0]}). "
+            "Choose 'auto' or 'cpu'."
+        ) from None

@@ -15,14 +15,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.domains import DUAL_LIMIT
 from spen.energies.conditional import ConditionalEnergy
 from spen.energies.local import LocalEnergy
-from spen.errors import InputError
+from spen.errors import InputError, check_whole
 from spen.features import Features
 from spen.initialisation import fill_normal
-from spen.inputs import whole
 
 
 class LabelScores(Features):
@@ -83,7 +82,7 @@ class ScoreEnergy(LocalEnergy):
 
     def __init__(self, n_labels: int) -> None:
         nn.Module.__init__(self)
-        whole(n_labels, "n_labels")
+        check_whole(n_labels, "n_labels")
         self.n_features = self.n_labels = n_labels
         # Not "weight": a weight decay would draw the scale to zero, and nothing is neutral there.
         self.scale_bias = nn.Parameter(torch.zeros(n_labels))

@@ -17,7 +17,7 @@ def call(*arguments, cwd=None) -> subprocess.CompletedProcess:
 
 
 def test_help_does_not_wait_for_torch():
-    program = "import sys, spen.cli; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    program = "import sys, spen.cli.app; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
     shown = call("--help")

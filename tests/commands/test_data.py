@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from local_server import Server
 
-from spen.commands import data
-from spen.commands.show import download_bar, show_table
+from spen.cli import data
+from spen.cli.show import download_bar, show_table
 from spen.data.catalog import ENTRIES, find
 
 SPEN = Path(sys.executable).parent / "spen"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import spen
-from spen.commands import demo as module
+from spen.cli import demo as module
 from spen.reproduce.table3 import N_TEST
 
 

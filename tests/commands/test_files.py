@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import spen
-from spen.cli import main
-from spen.commands.predict import _write
-from spen.data.dataset import Split
+from spen.batch.splits import Split
+from spen.cli.app import main
+from spen.cli.predict import _write
 
 LABELS = ["sun", "sea;side", "snow"]
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from spen.batch.splits import Split
 from spen.data.arff_careful import CarefulRows
 from spen.data.arff_columns import Columns
 from spen.data.arff_header import Attribute
 from spen.data.arff_quick import read_quickly
-from spen.data.dataset import Split
 from spen.data.digits import number, numbers
 from spen.data.grammar import number_table
 from spen.data.text_rows import Bounds, read_carefully

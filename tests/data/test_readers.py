@@ -8,8 +8,9 @@ import pytest
 from reading import WEATHER, WEATHER_XML, XMC, arff, values
 from scipy import sparse
 
+from spen.batch.splits import Split, hold_out
 from spen.data import catalog
-from spen.data.dataset import Split, hold_out, join
+from spen.data.dataset import join
 from spen.data.load import load_dataset
 from spen.data.names import Numbered
 from spen.data.recognise import recognise

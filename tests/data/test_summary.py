@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import spen
-from spen.data.summary import RowDigests, repeated_rows, summarise
+from spen.batch.splits import RowDigests
+from spen.data.summary import repeated_rows, summarise
 
 
 def draw(rows, features, labels, seed, missing=0.0):

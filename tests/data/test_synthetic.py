@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import spen
-from spen.data.dataset import Split, hold_out
+from spen.batch.splits import Split, hold_out
 from spen.data.synthetic import block_membership
 
 

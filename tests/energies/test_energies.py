@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from problems import KINKED, LEARNED, SUMS, F, fixed_terms, random_context, randomise
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Problem, SumProblem
 
 sizes = st.integers(1, 7)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from problems import F, random_context, randomise
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Problem
 
 seeds = st.integers(0, 10_000)

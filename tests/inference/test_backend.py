@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.form import Form
 from spen.inference import fused
 from spen.kernels import compilation

@@ -13,7 +13,7 @@ from problems import SMOOTH, SUMS, F, random_context, randomise
 from torch import Tensor
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Energy
 from spen.inference.implicit import conjugate_gradients
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.inference import compiled
 
 BOX = spen.UnitBox(5)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from problems import LEARNED, F, brute_force, fixed_terms, random_context, randomise
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.inference import descent as descent_module
 from spen.inference.base import Status
 

@@ -17,7 +17,7 @@ from pairwise_models import (
 from problems import F, all_labelings, random_context, randomise
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.inference.pairwise_form import read_pairwise
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.errors import InputError
 
 L = 7

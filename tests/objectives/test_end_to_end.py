@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.objectives.base import Start
 
 STEPS = 4

@@ -9,7 +9,7 @@ import torch
 from problems import F, random_context, randomise
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 from spen.objectives.marks import log_loss_of_marks
 
 BOX = spen.UnitBox(3)

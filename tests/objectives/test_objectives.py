@@ -5,7 +5,7 @@ import torch
 from problems import F, random_context, randomise
 
 import spen
-from spen.context import Context
+from spen.batch.context import Context
 
 EXACT = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(300, 0.0, 1e-12))
 

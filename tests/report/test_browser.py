@@ -9,10 +9,10 @@ import torch
 from pages import fitted
 
 import spen
+from spen.estimators.fit import soft_labels
 from spen.report.gather import gather
 from spen.report.page import write_page
 from spen.report.subject import Judged, Subject
-from spen.runs import soft_labels
 
 NAMES = ["sun", "sea", "<b>wind</b>", 'a "long" name that goes on and on and on', "rain", "snow"]
 

@@ -11,8 +11,8 @@ from pages import fitted
 from scipy import sparse
 
 import spen
-from spen.commands.report import report
-from spen.data.dataset import Split
+from spen.batch.splits import Split
+from spen.cli.report import report
 from spen.errors import InputError
 from spen.report.drawing.markup import script_json, text
 from spen.report.facts.folder import folder_facts

@@ -10,12 +10,12 @@ from pages import fitted, node, run_solver, subject_of
 import spen
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import NONLINEARITIES
+from spen.estimators.fit import soft_labels
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField, MirrorBundle, MirrorDescent, ProjectedGradient
 from spen.report.facts.arrays import packed
 from spen.report.facts.inference import page_inference
 from spen.report.subject import Judged, Subject
-from spen.runs import soft_labels
 
 pytestmark = pytest.mark.skipif(node() is None, reason="node is not installed")
 

@@ -7,8 +7,9 @@ import pytest
 from scipy import sparse
 
 import spen
-from spen.data.dataset import Dataset, Split
-from spen.plan import Shape
+from spen.batch.splits import Split
+from spen.data.dataset import Dataset
+from spen.estimators.plan import Shape
 from spen.reproduce import classifiers, table1
 from spen.reproduce.classifiers import classifier, run, settings_of
 from spen.reproduce.records import Records, brief

@@ -6,8 +6,7 @@ import pytest
 import tiny_settings as tiny
 
 import spen
-from spen.checkpoint import describe
-from spen.plan import Plan
+from spen.estimators.plan import Plan
 from spen.reproduce.classifiers import classifier, settings_of
 from spen.reproduce.variants import (
     changed,
@@ -18,6 +17,7 @@ from spen.reproduce.variants import (
     without_joint_stage,
 )
 from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
+from spen.training.checkpoint import describe
 
 ROWS = tiny.DATA.train
 

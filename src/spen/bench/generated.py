@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from spen.data.dataset import Dataset, Split
+from spen.batch.splits import Split
+from spen.data.dataset import Dataset
 
 LABELS_OF_A_GROUP = 8
 WORDS_OF_A_LABEL = 12

@@ -6,14 +6,14 @@ import copy
 from dataclasses import replace
 from typing import Any
 
+from spen.batch.splits import Split
 from spen.bench.effort import Effort
 from spen.bench.subject import Backend, Subject
 from spen.bench.timing import FEWEST_ROUNDS, Timings
-from spen.data.dataset import Split
 from spen.inference.descent import Descent
 from spen.objectives.hinge import Hinge
-from spen.stage import Stage
-from spen.training import train
+from spen.training.loop import train
+from spen.training.stage import Stage
 
 BACKENDS: tuple[Backend, ...] = ("fused", "general")
 

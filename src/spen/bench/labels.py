@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from spen.batch.context import Context
 from spen.bench.effort import Effort
 from spen.bench.machine import free_bytes
 from spen.bench.timing import FEWEST_ROUNDS, exponent, interleave
-from spen.context import Context
 from spen.domains import UnitBox
 from spen.energies.base import Energy, Problem
 from spen.energies.label import LabelEnergy

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from spen.versions import versions
+from spen.files import versions
 
 OPTIONAL = ("numba", "triton", "scipy", "scikit-learn")
 """Packages that decide which code runs, beside those of every record."""

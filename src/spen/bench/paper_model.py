@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
+from spen.batch.splits import Split, hold_out
 from spen.bench.generated import words_and_tags
 from spen.bench.notes import note
 from spen.bench.subject import Subject
 from spen.data.catalog import find
-from spen.data.dataset import Dataset, Split, hold_out
+from spen.data.dataset import Dataset
 from spen.errors import SpenError
-from spen.label_classifier import LabelClassifier
-from spen.model_file import load
+from spen.estimators.base import LabelClassifier
+from spen.estimators.model_file import load
 from spen.reproduce.classifiers import classifier, dataset_of, settings_of
 
 HELD_OUT = 0.2

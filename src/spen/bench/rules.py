@@ -11,10 +11,10 @@ from torch import Tensor
 from spen.bench.prediction import SAME_ENERGY
 from spen.bench.subject import Subject
 from spen.decoding import apply_threshold, tune_threshold
+from spen.estimators.fit import densified
 from spen.inference.base import Solution
 from spen.inference.descent import Descent
 from spen.metrics import example_f1
-from spen.runs import densified
 
 
 def compare_rules(subject: Subject) -> dict[str, Any]:

@@ -9,20 +9,21 @@ from typing import Literal
 
 import torch
 
+from spen.batch.arrays import as_rows
+from spen.batch.context import Context
+from spen.batch.rows import Inputs, whole_batch
+from spen.batch.splits import Split
 from spen.bench.tolerance import PAPERS_RULE, matched_stopping
-from spen.context import Context
-from spen.data.dataset import Dataset, Split
+from spen.data.dataset import Dataset
 from spen.domains import UnitBox
 from spen.energies.base import Problem
 from spen.errors import InputError
+from spen.estimators.base import LabelClassifier
 from spen.inference.base import Solution
 from spen.inference.descent import Descent, Stopping
 from spen.inference.fused import solve_fused
-from spen.inputs import as_rows
-from spen.label_classifier import LabelClassifier
 from spen.model import SPEN
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.sparse import Inputs, whole_batch
 
 MOST_ROWS = 10_000
 """Rows of a part of a data set that are looked at, at most."""

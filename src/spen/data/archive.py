@@ -12,7 +12,8 @@ import numpy as np
 from numpy.lib import format as npy
 from scipy import sparse
 
-from spen.data.dataset import Split, check_dense
+from spen.batch.splits import Split
+from spen.data.dataset import check_dense
 from spen.data.digits import LARGEST_COLUMN, LARGEST_VALUE
 from spen.data.labels import Labels, label_names
 from spen.data.lines import open_file

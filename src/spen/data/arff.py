@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from spen.batch.splits import Split
 from spen.data.arff_careful import CarefulRows
 from spen.data.arff_columns import Columns
 from spen.data.arff_header import Attribute, read_header, unescape
 from spen.data.arff_quick import read_quickly
-from spen.data.dataset import Split
 from spen.data.digits import LARGEST_VALUE, number
 from spen.data.labels import LabelChoice, Labels, pick
 from spen.data.lines import blocks, shown

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from spen.batch.splits import Split
 from spen.data.arff_columns import Columns
 from spen.data.arff_header import QUOTED, unquote
-from spen.data.dataset import Split
 from spen.data.digits import LARGEST_VALUE, number
 from spen.data.entries import Entries
 from spen.data.lines import decode, fault, shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
+from spen.batch.splits import Split
 from spen.data.arff_columns import Columns
-from spen.data.dataset import Split
 from spen.data.digits import numbers, whole_numbers
 from spen.data.entries import Entries
 from spen.data.grammar import Grammar, number_table, tidy

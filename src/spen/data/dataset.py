@@ -9,39 +9,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from spen.batch.splits import Split
 from spen.errors import InputError
 
 LARGEST_DENSE = 1 << 32
 """Bytes that a dense matrix of labels may take."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows of inputs and labels, as arrays or as scipy matrices in CSR form.
-
-    Attributes:
-        X: (n, features) numbers.
-        Y: (n, labels) of 0 and 1; nan marks a missing label. None: the rows have no labels.
-        weight: (n,) the weight of each row in training; None means one.
-
-    >>> rows = Split(sparse.csr_matrix(np.eye(3)), sparse.csr_matrix([[1], [0], [1]]))
-    >>> len(rows), rows.rows([0, 2]).Y.toarray().tolist()
-    (3, [[1], [1]])
-    """
-
-    X: Any
-    Y: Any
-    weight: Any = None
-
-    def __len__(self) -> int:
-        # A sparse matrix has a shape, but refuses len().
-        return self.X.shape[0] if hasattr(self.X, "shape") else len(self.X)
-
-    def rows(self, index: Any) -> Split:
-        """Return some of the rows."""
-        labels = None if self.Y is None else self.Y[index]
-        weight = None if self.weight is None else self.weight[index]
-        return Split(self.X[index], labels, weight)
 
 
 @dataclass(frozen=True)
@@ -64,23 +36,6 @@ class Dataset:
     feature_names: Sequence[str]
     label_names: Sequence[str]
     valid: Split | None = None
-
-
-def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
-    """Return (kept, held out), a random split of the rows that depends on the seed alone.
-
-    >>> kept, held = hold_out(Split(np.zeros((10, 2)), np.zeros((10, 1))), 0.2, seed=0)
-    >>> len(kept), len(held)
-    (8, 2)
-    """
-    cut = round(share * len(split)) if 0 < share < 1 else 0
-    if not 0 < cut < len(split):
-        raise InputError(
-            f"Holding out a share of {share} of {len(split)} rows must leave rows on both sides. "
-            "Give a share between 0 and 1, or more rows."
-        )
-    order = np.random.default_rng(seed).permutation(len(split))
-    return split.rows(np.sort(order[cut:])), split.rows(np.sort(order[:cut]))
 
 
 def join(parts: Sequence[Split], source: object = "The data") -> Split:

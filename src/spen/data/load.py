@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from spen.batch.splits import Split
 from spen.data.archive import NpzReader
-from spen.data.dataset import Dataset, Split
+from spen.data.dataset import Dataset
 from spen.data.folder import Parts, find_parts, parts_of_entry
 from spen.data.labels import Labels
 from spen.data.reader import RowReader

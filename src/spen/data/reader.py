@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from spen.data.dataset import Split, join
+from spen.batch.splits import Split
+from spen.data.dataset import join
 from spen.errors import InputError
 
 

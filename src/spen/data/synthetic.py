@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from spen.data.dataset import Dataset, Split
-from spen.inputs import whole
+from spen.batch.splits import Split
+from spen.data.dataset import Dataset
+from spen.errors import check_whole
 
 
 def exclusive_blocks(
@@ -29,8 +30,8 @@ def exclusive_blocks(
     """
     sizes = {"n_train": n_train, "n_test": n_test, "n_features": n_features}
     for name, value in (sizes | {"n_blocks": n_blocks, "block_size": block_size}).items():
-        whole(value, name)
-    whole(seed, "seed", least=0)
+        check_whole(value, name)
+    check_whole(seed, "seed", least=0)
     n_labels = n_blocks * block_size
     streams = np.random.SeedSequence(seed).spawn(3)
     weights = np.random.default_rng(streams[0]).standard_normal((n_features, n_labels))

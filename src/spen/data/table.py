@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.data.digits import LARGEST_VALUE, number
 from spen.data.grammar import number_table
 from spen.data.labels import LabelChoice, Labels, pick

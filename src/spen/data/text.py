@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.data.digits import LARGEST_COLUMN
 from spen.data.labels import Labels, label_names
 from spen.data.lines import blocks, fault, numbered_lines, open_file, shown

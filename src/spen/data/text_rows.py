@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.data.digits import LARGEST_COLUMN, LARGEST_VALUE, number, numbers, whole_numbers
 from spen.data.entries import Entries
 from spen.data.grammar import Grammar, tidy

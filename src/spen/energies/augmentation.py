@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from spen.context import Context, masked, take
+from spen.batch.context import Context, masked, take
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem
 from spen.energies.form import Form
-from spen.errors import InputError
-from spen.inputs import positive
+from spen.errors import InputError, check_positive
 from spen.losses import loss_named
 
 
@@ -29,7 +28,7 @@ class LossAugmentation(Energy):
 
     def __init__(self, domain: Domain, loss: str = "hamming", margin: float = 1.0) -> None:
         super().__init__()
-        positive(margin, "margin")
+        check_positive(margin, "margin")
         self.n_labels = domain.size
         self.domain = domain
         self.loss = loss_named(loss)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.errors import InputError
 
 if TYPE_CHECKING:

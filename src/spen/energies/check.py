@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.domains import Domain, UnitBox
 from spen.energies.base import Energy, Problem
 from spen.errors import EnergyCheckError

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Energy
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
+from spen.errors import check_whole
 from spen.initialisation import fill_fan_in, fill_normal
-from spen.inputs import whole
 
 
 class ConditionalEnergy(Energy):
@@ -30,9 +30,9 @@ class ConditionalEnergy(Energy):
         self, n_features: int, n_labels: int, measurements: int, nonlinearity: str = "hardtanh"
     ) -> None:
         super().__init__()
-        whole(n_features, "n_features")
-        whole(n_labels, "n_labels")
-        whole(measurements, "measurements")
+        check_whole(n_features, "n_features")
+        check_whole(n_labels, "n_labels")
+        check_whole(measurements, "measurements")
         self.n_features = n_features
         self.n_labels = n_labels
         self.nonlinearity = named_nonlinearity(nonlinearity)

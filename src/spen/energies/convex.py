@@ -11,14 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Energy, Problem
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import Nonlinearity
 from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
-from spen.errors import choose
+from spen.errors import check_whole, choose
 from spen.initialisation import fill_fan_in, fill_normal
-from spen.inputs import whole
 
 
 class ConvexEnergy(Energy):
@@ -58,11 +57,11 @@ class ConvexEnergy(Energy):
         hidden: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        whole(n_features, "n_features")
-        whole(n_labels, "n_labels")
-        whole(measurements, "measurements")
+        check_whole(n_features, "n_features")
+        check_whole(n_labels, "n_labels")
+        check_whole(measurements, "measurements")
         for width in hidden:
-            whole(width, "hidden")
+            check_whole(width, "hidden")
         choose(nonlinearity, dict.fromkeys(("softplus", "relu")), "nonlinearity")
         self.n_features = n_features
         self.n_labels = n_labels

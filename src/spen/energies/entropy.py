@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.domains import Domain
 from spen.energies.base import Energy
 from spen.energies.form import Form
-from spen.inputs import positive
+from spen.errors import check_positive
 
 
 class Entropy(Energy):
@@ -24,7 +24,7 @@ class Entropy(Energy):
 
     def __init__(self, domain: Domain, weight: float = 1.0) -> None:
         super().__init__()
-        positive(weight, "The entropy weight", zero=True)
+        check_positive(weight, "The entropy weight", zero=True)
         self.n_labels = domain.size
         self.domain = domain
         self.weight = weight

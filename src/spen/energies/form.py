@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spen.context import take
+from spen.batch.context import take
 from spen.domains import Domain
 from spen.energies.base import Problem, total
 from spen.energies.nonlinearities import Nonlinearity

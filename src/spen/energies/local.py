@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Energy
 from spen.energies.form import Form
+from spen.errors import check_whole
 from spen.initialisation import fill_fan_in
-from spen.inputs import whole
 
 
 class LocalEnergy(Energy):
@@ -25,8 +25,8 @@ class LocalEnergy(Energy):
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         super().__init__()
-        whole(n_features, "n_features")
-        whole(n_labels, "n_labels")
+        check_whole(n_features, "n_features")
+        check_whole(n_labels, "n_labels")
         self.n_features = n_features
         self.n_labels = n_labels
         self.weight = nn.Parameter(torch.empty(n_labels, n_features))

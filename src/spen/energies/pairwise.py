@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Energy, Problem
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import nonlinearity
+from spen.errors import check_whole
 from spen.initialisation import fill_fan_in, fill_normal
-from spen.inputs import whole
 
 
 class PairwiseEnergy(Energy):
@@ -30,8 +30,8 @@ class PairwiseEnergy(Energy):
 
     def __init__(self, n_labels: int, rank: int | None = None) -> None:
         super().__init__()
-        whole(n_labels, "n_labels")
-        whole(1 if rank is None else rank, "rank")
+        check_whole(n_labels, "n_labels")
+        check_whole(1 if rank is None else rank, "rank")
         self.n_labels = n_labels
         self.rank = rank
         self.bias = nn.Parameter(torch.empty(n_labels))
@@ -95,9 +95,9 @@ class ConditionalPairwiseEnergy(Energy):
 
     def __init__(self, n_features: int, n_labels: int, terms: int = 1) -> None:
         super().__init__()
-        whole(n_features, "n_features")
-        whole(n_labels, "n_labels")
-        whole(terms, "terms")
+        check_whole(n_features, "n_features")
+        check_whole(n_labels, "n_labels")
+        check_whole(terms, "terms")
         self.n_features = n_features
         self.n_labels = n_labels
         self.weight = nn.Parameter(torch.empty(terms, n_labels, n_labels))

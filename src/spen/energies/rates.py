@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Energy, Problem
-from spen.inputs import whole
+from spen.errors import check_whole
 
 _NEUTRAL = 0.541324854612918
 """softplus of this is 1."""
@@ -37,8 +37,8 @@ class StepRates(Energy):
 
     def __init__(self, n_labels: int, steps: int) -> None:
         super().__init__()
-        whole(n_labels, "n_labels")
-        whole(steps, "steps")
+        check_whole(n_labels, "n_labels")
+        check_whole(steps, "steps")
         self.n_labels = n_labels
         # A bias by name: a weight decay would draw the factors to zero, and there nothing moves.
         self.rate_bias = nn.Parameter(torch.zeros(steps))

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from spen.domains import Domain
 from spen.energies.base import Problem
+from spen.errors import check_whole
 from spen.inference.base import Solution
-from spen.inputs import whole
 
 if TYPE_CHECKING:
     from spen.inference.descent import Descent
@@ -96,7 +96,7 @@ class Truncated(Backward):
     steps: int
 
     def __post_init__(self) -> None:
-        whole(self.steps, "steps")
+        check_whole(self.steps, "steps")
 
     def run(
         self,

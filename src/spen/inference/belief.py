@@ -12,11 +12,10 @@ from torch import Tensor
 
 from spen.domains import Domain
 from spen.energies.base import Problem
-from spen.errors import choose
+from spen.errors import check_positive, check_share, check_whole, choose
 from spen.inference.base import Inference, Solution, Status, join_solutions
 from spen.inference.message_kernel import no_rows, pass_messages
 from spen.inference.pairwise_form import PairwiseForm, conditioned
-from spen.inputs import positive, share, whole
 from spen.kernels.compilation import machine_code
 
 COMPACT_BELOW = 0.5
@@ -69,9 +68,9 @@ class BeliefPropagation(Inference):
     keep: Literal["best", "last"] = "best"
 
     def __post_init__(self) -> None:
-        share(self.damping, "damping")
-        whole(self.max_steps, "max_steps")
-        positive(self.tolerance, "tolerance", zero=True)
+        check_share(self.damping, "damping")
+        check_whole(self.max_steps, "max_steps")
+        check_positive(self.tolerance, "tolerance", zero=True)
         choose(self.keep, dict.fromkeys(("best", "last")), "keep")
 
     @torch.no_grad()

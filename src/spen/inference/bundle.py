@@ -8,9 +8,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from spen.domains import Domain
-from spen.errors import InputError
+from spen.errors import InputError, check_positive, check_share
 from spen.inference.rule import Iterate, Rule, State, at_dual
-from spen.inputs import positive, share
 
 RATES = (1e-30, 1e6)
 """Where nothing stops the step size from shrinking or growing, it stops at these, far from
@@ -61,10 +60,10 @@ class MirrorBundle(Rule):
     uses_value: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        positive(self.reach, "reach")
-        positive(self.grow, "grow")
-        positive(self.shrink, "shrink")
-        share(self.shrink, "shrink")
+        check_positive(self.reach, "reach")
+        check_positive(self.grow, "grow")
+        check_positive(self.shrink, "shrink")
+        check_share(self.shrink, "shrink")
         if self.grow < 1:
             raise InputError(f"grow must be 1 or more; received {self.grow!r}.")
 

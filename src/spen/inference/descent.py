@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from spen.context import take
+from spen.batch.context import take
 from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.errors import InputError, choose

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spen.context import take
+from spen.batch.context import take
 from spen.domains import Domain, Simplex, UnitBox
 from spen.energies.base import Problem
 from spen.errors import InputError

@@ -11,14 +11,13 @@ from torch import Tensor
 
 from spen.domains import Domain
 from spen.energies.base import Problem
-from spen.errors import InputError, choose
+from spen.errors import InputError, check_positive, choose
 from spen.inference.base import Inference, Solution, Status, join_solutions
 from spen.inference.enumeration import MOST_LABELLINGS, best_labellings, count_labellings
 from spen.inference.integer_program import solve_program
 from spen.inference.maxflow import roof_duals
 from spen.inference.pairwise_form import PairwiseForm, checked_known, conditioned
 from spen.inference.relaxed import RelaxedPairs
-from spen.inputs import positive
 
 PROVEN = 1e-6
 """The gap, as a share of the row's largest term, up to which HiGHS's optimum counts as one: it
@@ -60,7 +59,7 @@ class Exact(Inference):
 
     def __post_init__(self) -> None:
         choose(self.method, dict.fromkeys(("auto", "enumeration", "milp")), "method")
-        positive(self.time_limit, "time_limit")
+        check_positive(self.time_limit, "time_limit")
 
     @torch.no_grad()
     def solve(

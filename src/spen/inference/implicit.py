@@ -11,10 +11,9 @@ from torch import Tensor
 
 from spen.domains import Domain
 from spen.energies.base import Problem
-from spen.errors import InputError
+from spen.errors import InputError, check_positive, check_whole
 from spen.inference.backward import Backward
 from spen.inference.base import Solution
-from spen.inputs import positive, whole
 
 if TYPE_CHECKING:
     from spen.inference.descent import Descent
@@ -53,9 +52,9 @@ class Implicit(Backward):
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
-        positive(self.damping, "damping", zero=True)
-        positive(self.tolerance, "tolerance")
-        whole(self.iterations, "iterations")
+        check_positive(self.damping, "damping", zero=True)
+        check_positive(self.tolerance, "tolerance")
+        check_whole(self.iterations, "iterations")
 
     def run(
         self,

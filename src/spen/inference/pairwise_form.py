@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spen.context import take
+from spen.batch.context import take
 from spen.domains import Domain, UnitBox
 from spen.energies.base import Problem, SumProblem, total
 from spen.energies.form import Block, Form

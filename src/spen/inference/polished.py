@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from spen.context import take
+from spen.batch.context import take
 from spen.domains import Domain, UnitBox
 from spen.energies.base import Problem
-from spen.errors import InputError
+from spen.errors import InputError, check_whole
 from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent
-from spen.inputs import whole
 
 LEAST_GAIN = 1e-6
 """Flips that gain less, relative to the energy, are rounding."""
@@ -48,8 +47,8 @@ class Polished(Inference):
             raise InputError(
                 f"inference must be an Inference, such as Descent(); received {self.inference!r}."
             )
-        whole(self.candidates, "candidates")
-        whole(self.flips, "flips", least=0)
+        check_whole(self.candidates, "candidates")
+        check_whole(self.flips, "flips", least=0)
 
     @torch.no_grad()
     def solve(

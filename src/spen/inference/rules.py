@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from spen.domains import Domain
-from spen.errors import InputError
+from spen.errors import InputError, check_positive, check_share
 from spen.inference.bundle import MirrorBundle
 from spen.inference.rule import Iterate, Rule, State, at_dual
-from spen.inputs import positive, share
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,9 @@ class GradientRule(Rule):
     takes_rates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        positive(self.lr, "lr")
-        positive(self.decay, "decay", zero=True)
-        share(self.momentum, "momentum")
+        check_positive(self.lr, "lr")
+        check_positive(self.decay, "decay", zero=True)
+        check_share(self.momentum, "momentum")
 
     def _rate(self, state: State, here: Iterate) -> Tensor | float:
         rate = self.lr / (1 + self.decay * state.steps) if self.decay else self.lr
@@ -145,7 +144,7 @@ class MeanField(Rule):
     applies_entropy: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        share(self.damping, "damping")
+        check_share(self.damping, "damping")
 
     def init(self, y: Tensor, domain: Domain) -> State:
         return self._start(domain.clamp_dual(domain.to_dual(y)))

@@ -8,8 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from spen.errors import InputError, choose
-from spen.inputs import positive, whole
+from spen.errors import InputError, check_positive, check_whole, choose
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class Stopping:
     fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        whole(self.max_steps, "max_steps")
-        positive(self.objective_rtol, "objective_rtol", zero=True)
-        positive(self.iterate_atol, "iterate_atol", zero=True)
+        check_whole(self.max_steps, "max_steps")
+        check_positive(self.objective_rtol, "objective_rtol", zero=True)
+        check_positive(self.iterate_atol, "iterate_atol", zero=True)
         choose(self.scope, {"example": 0, "batch": 0}, "scope")
-        positive(self.fraction, "fraction")
+        check_positive(self.fraction, "fraction")
         if self.fraction > 1:
             raise InputError(f"fraction must be above 0 and at most 1; received {self.fraction!r}.")
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spen.context import take
+from spen.batch.context import take
 from spen.domains import UnitBox
 from spen.energies.form import Form
 from spen.kernels.cuda_launch import launch

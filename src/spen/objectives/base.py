@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.errors import InputError
 from spen.inference.base import Inference, Solution
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from spen.context import Context, masked
+from spen.batch.context import Context, masked
 from spen.domains import Domain
-from spen.errors import InputError, choose
+from spen.errors import InputError, check_positive, choose
 from spen.inference.base import Inference, Solution
 from spen.inference.implicit import Implicit
-from spen.inputs import positive
 from spen.objectives.base import STARTS, Objective, Start, target_of
 from spen.objectives.through_inference import differentiable, solve_through
 
@@ -55,7 +54,7 @@ class EndToEnd(Objective):
     def __post_init__(self) -> None:
         choose(self.delta, dict.fromkeys(LOSSES), "delta")
         choose(self.weighting, dict.fromkeys(WEIGHTINGS), "weighting")
-        positive(self.entropy, "entropy", zero=True)
+        check_positive(self.entropy, "entropy", zero=True)
         choose(self.start, dict.fromkeys(STARTS), "start")
 
     def loss(

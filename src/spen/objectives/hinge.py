@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.augmentation import LossAugmentation
 from spen.energies.base import Problem
-from spen.errors import choose
+from spen.errors import check_positive, choose
 from spen.inference.base import Inference, Solution
-from spen.inputs import positive
 from spen.losses import loss_named
 from spen.objectives.base import STARTS, Objective, Start, target_of
 
@@ -45,8 +44,8 @@ class Hinge(Objective):
 
     def __post_init__(self) -> None:
         loss_named(self.delta)
-        positive(self.margin, "margin")
-        positive(self.entropy, "entropy", zero=True)
+        check_positive(self.margin, "margin")
+        check_positive(self.entropy, "entropy", zero=True)
         choose(self.start, dict.fromkeys(STARTS), "start")
 
     def loss(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from spen.context import Context, masked
+from spen.batch.context import Context, masked
+from spen.errors import check_share
 from spen.inference.base import Inference, Solution, Status
-from spen.inputs import share
 from spen.objectives.base import Objective, target_of
 from spen.objectives.marks import log_loss_of_marks
 
@@ -32,7 +32,7 @@ class CrossEntropy(Objective):
     entropy = 1.0
 
     def __post_init__(self) -> None:
-        share(self.missing, "missing")
+        check_share(self.missing, "missing")
 
     def neutral_scores(self, shares: Tensor) -> Tensor:
         """Return the score z of labels that are on in these shares of rows, (L,)."""

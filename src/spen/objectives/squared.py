@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from spen.context import Context, masked
+from spen.batch.context import Context, masked
 from spen.errors import InputError
 from spen.inference.base import Inference
 from spen.objectives.base import target_of

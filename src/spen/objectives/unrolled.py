@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from spen.context import Context, masked
-from spen.errors import choose
+from spen.batch.context import Context, masked
+from spen.errors import check_positive, check_share, choose
 from spen.inference.base import Inference, Solution
-from spen.inputs import positive, share
 from spen.objectives.base import STARTS, Objective, Start, target_of
 from spen.objectives.marks import log_loss_of_marks
 from spen.objectives.through_inference import solve_through
@@ -54,10 +53,10 @@ class UnrolledLikelihood(Objective):
     f1: float = 0.0
 
     def __post_init__(self) -> None:
-        share(self.missing, "missing")
-        positive(self.f1, "f1", zero=True)
-        positive(self.entropy, "entropy", zero=True)
-        share(self.reveal, "reveal")
+        check_share(self.missing, "missing")
+        check_positive(self.f1, "f1", zero=True)
+        check_positive(self.entropy, "entropy", zero=True)
+        check_share(self.reveal, "reveal")
         choose(self.start, dict.fromkeys(STARTS), "start")
 
     def loss(

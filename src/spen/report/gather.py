@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from spen.errors import InputError
-from spen.label_classifier import LabelClassifier
+from spen.estimators.base import LabelClassifier
+from spen.files import versions
 from spen.report.facts.convergence import convergence_facts
 from spen.report.facts.examples import example_facts
 from spen.report.facts.folder import folder_facts
@@ -19,7 +20,6 @@ from spen.report.facts.structure import strongest_labels, structure_facts
 from spen.report.facts.training import training_facts
 from spen.report.names import common_beginning, shown_names
 from spen.report.subject import Judged, Subject
-from spen.versions import versions
 
 SAMPLED_ROWS = 8
 """Rows over which what energies do with pairs is averaged."""

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from spen.data.synthetic import block_membership
-from spen.structure import LabelStructure
+from spen.estimators.structure import LabelStructure
 
 SHOWN_MEASUREMENTS = 24
 """Rows of a picture that an eye can take in."""

@@ -10,19 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spen.agreement import counts
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.domains import UnitBox
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
+from spen.estimators.base import LabelClassifier
+from spen.estimators.fit import densified, soft_labels
+from spen.estimators.plan import Prediction
 from spen.inference.base import Solution
 from spen.inference.descent import Descent
-from spen.label_classifier import LabelClassifier
-from spen.metrics import row_f1
+from spen.metrics import counts, row_f1
 from spen.model import SPEN
-from spen.plan import Prediction
 from spen.report.names import shown_names
-from spen.runs import densified, soft_labels
 
 LARGEST_LABELLING = 4_000_000
 """Entries of the label matrix that a page looks at; of more rows a random part is taken."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from spen.data.dataset import Split
-from spen.label_classifier import LabelClassifier
-from spen.progress import say, text_table
+from spen.batch.splits import Split
+from spen.cli.show import say, text_table
+from spen.estimators.base import LabelClassifier
 from spen.reproduce.study import DECODING_TITLES, Scores, Study, difference, draw, paired
 from spen.reproduce.table3 import mean_and_deviation
 from spen.reproduce.variants import Changes, hinge_variants, likelihood_variants

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from spen.calibration import Calibration
+from spen.batch.splits import RowDigests
 from spen.data.dataset import Dataset
-from spen.data.summary import RowDigests
 from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
-from spen.estimator import SPENClassifier
-from spen.fitting import Fitted as FittedPlan
-from spen.plan import Shape
+from spen.estimators.calibration import Calibration
+from spen.estimators.classifier import SPENClassifier
+from spen.estimators.fit import Fitted as FittedPlan
+from spen.estimators.plan import Shape
+from spen.estimators.scaling import Scaling
+from spen.estimators.targets import read_targets
+from spen.files import versions
 from spen.reproduce.protocol import Fitted
-from spen.scaling import Scaling
-from spen.targets import read_targets
-from spen.versions import versions
 
 
 def as_classifier(fitted: Fitted, data: Dataset, command: str) -> SPENClassifier:

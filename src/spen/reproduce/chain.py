@@ -10,17 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spen.agreement import as_array
 from spen.baselines import ITERATIONS, STRENGTHS
-from spen.calibration import Calibration
-from spen.data.dataset import Split, hold_out
+from spen.batch.splits import Split, hold_out
 from spen.decoding import tune_empty, tune_threshold
-from spen.devices import usable_device
-from spen.errors import choose
-from spen.inputs import whole
-from spen.optimisers import LBFGS
-from spen.plan import decode
-from spen.scaling import Scaling
+from spen.errors import check_whole, choose
+from spen.estimators.calibration import Calibration
+from spen.estimators.plan import decode
+from spen.estimators.scaling import Scaling
+from spen.metrics import as_array
+from spen.model import usable_device
+from spen.training.optimisers import LBFGS
 
 HELD_OUT = 0.2
 
@@ -113,7 +112,7 @@ class ChainClassifier:
     """
 
     def __init__(self, chains: int = 1, *, device: str = "auto", seed: int = 0) -> None:
-        whole(chains, "chains")
+        check_whole(chains, "chains")
         self.n_chains = chains
         self.device = usable_device(device)
         self.seed = seed

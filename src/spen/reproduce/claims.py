@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spen.baselines import MLPClassifier
+from spen.cli.show import say, text_table
 from spen.energies.conditional import ConditionalEnergy
 from spen.energies.label import LabelEnergy
-from spen.label_classifier import LabelClassifier
-from spen.progress import say, text_table
+from spen.estimators.base import LabelClassifier
 from spen.reproduce.bias import LinearMeasurements, synthetic_f1
 from spen.reproduce.dataset_table import dataset_table
 from spen.reproduce.overfitting import gaps, train_and_test

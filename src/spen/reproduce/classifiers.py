@@ -31,11 +31,14 @@ from spen.energies.pairwise import ConditionalPairwiseEnergy, PairwiseEnergy
 from spen.energies.rates import StepRates
 from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError, choose, did_you_mean
-from spen.estimator import SPENClassifier
+from spen.estimators.base import LabelClassifier
+from spen.estimators.classifier import SPENClassifier
+from spen.estimators.fit import SHARED
+from spen.estimators.plan import Shape
+from spen.estimators.scaling import Scaling
+from spen.files import versions
 from spen.inference.descent import Descent
-from spen.label_classifier import LabelClassifier
 from spen.metrics import score_all
-from spen.plan import Shape
 from spen.reproduce.protocol import F1_RULE
 from spen.reproduce.records import Record, Records, brief
 from spen.reproduce.settings import (
@@ -46,10 +49,7 @@ from spen.reproduce.settings import (
     read_stage,
     shortened,
 )
-from spen.scaling import Scaling
-from spen.shared_runs import SHARED
 from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
-from spen.versions import versions
 
 SETTINGS = "table1"
 DECODINGS = ("threshold", "expected_f1")

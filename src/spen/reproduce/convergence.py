@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from spen.batch.splits import hold_out
 from spen.bench.paper_model import HELD_OUT, paper_model
-from spen.data.dataset import hold_out
-from spen.devices import usable_device
+from spen.cli.show import say, text_table
+from spen.estimators.model_file import load
 from spen.inference.descent import Descent
 from spen.inference.stopping import Stopping
-from spen.model_file import load
-from spen.progress import say, text_table
+from spen.model import usable_device
 from spen.reproduce.classifiers import identity_of
 from spen.reproduce.convergence_runs import (
     MOST_CONVERGED,

@@ -12,24 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spen.batch.arrays import as_rows
+from spen.batch.context import Context
+from spen.batch.rows import whole_batch
+from spen.batch.splits import Split
 from spen.bench.tolerance import PAPERS_RULE
-from spen.context import Context
-from spen.data.dataset import Split
 from spen.decoding import apply_threshold, tune_threshold
 from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.energies.form import Form
+from spen.estimators.base import LabelClassifier
+from spen.estimators.fit import densified
 from spen.inference.base import Inference, Solution
 from spen.inference.bundle import MirrorBundle
 from spen.inference.descent import Descent
 from spen.inference.polished import Polished
 from spen.inference.rule import Rule
 from spen.inference.stopping import Stopping
-from spen.inputs import as_rows
-from spen.label_classifier import LabelClassifier
 from spen.metrics import example_f1, search_error_rate
-from spen.runs import densified
-from spen.sparse import whole_batch
 
 Start = Literal["uniform", "local"]
 RULES: dict[str, Rule] = {"paper": PAPERS_RULE, "default": MirrorBundle()}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from sklearn.exceptions import ConvergenceWarning
 
+from spen.cli.show import say, text_table
 from spen.data.dataset import Dataset
-from spen.devices import usable_device
-from spen.label_classifier import LabelClassifier
-from spen.progress import say, text_table
+from spen.estimators.base import LabelClassifier
+from spen.files import versions
+from spen.model import usable_device
 from spen.reproduce.classifiers import dataset_of, device_in_words, identity_of, timed_fit
 from spen.reproduce.records import Record, Records
-from spen.versions import versions
 
 PREDICTIONS = 5
 """Times that the test rows are predicted; the median counts."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from spen.cli.show import text_table
 from spen.data.load import load_dataset
 from spen.data.summary import Summary, summarise
 from spen.errors import InputError
-from spen.progress import text_table
 
 PAPER = {
     "bibtex": (159, 1836, 4880, "2.40"),

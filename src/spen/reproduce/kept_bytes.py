@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spen.data.dataset import Split
-from spen.label_classifier import LabelClassifier
-from spen.training_rows import TrainingRows
+from spen.batch.splits import Split
+from spen.estimators.base import LabelClassifier
+from spen.training.rows import TrainingRows
 
 
 def kept_bytes(fitted: LabelClassifier, rows: Split) -> int:

@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from spen.agreement import as_array
+from spen.cli.show import say
 from spen.data.dataset import Dataset
 from spen.errors import InputError
-from spen.metrics import example_f1
-from spen.progress import say
+from spen.metrics import as_array, example_f1
 from spen.reproduce.chain import ChainClassifier
 from spen.reproduce.classifiers import DECODINGS, identity_of
 from spen.reproduce.records import Record

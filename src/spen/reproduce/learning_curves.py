@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from spen.progress import say
+from spen.cli.show import say
 from spen.reproduce.study import Scores, Study, draw, few_rows, longer_for
 from spen.reproduce.study_tables import compare, curves
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from spen.checkpoint import Epoch
-from spen.data.dataset import Split, hold_out
+from spen.batch.splits import Split, hold_out
 from spen.decoding import apply_threshold
 from spen.domains import UnitBox
 from spen.energies.unsized import UnsizedEnergy
@@ -25,7 +24,9 @@ from spen.reproduce.classifiers import read_energy
 from spen.reproduce.kernel_ridge import KernelRidge, Kernels
 from spen.reproduce.protocol import HELD_OUT
 from spen.reproduce.settings import build, inherit, read_settings, read_solver, read_stage
-from spen.training import Stage, train
+from spen.training.checkpoint import Epoch
+from spen.training.loop import train
+from spen.training.stage import Stage
 
 MOST_DECAYS = 4
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from spen.cli.show import say, text_table
 from spen.data.dataset import Dataset
-from spen.devices import usable_device
 from spen.errors import InputError, choose
-from spen.label_classifier import LabelClassifier
-from spen.progress import say, text_table
+from spen.estimators.base import LabelClassifier
+from spen.model import usable_device
 from spen.reproduce.classifiers import (
     classifier,
     dataset_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spen.label_classifier import LabelClassifier
+from spen.estimators.base import LabelClassifier
 from spen.metrics import example_f1
 from spen.reproduce.classifiers import identity_of
 from spen.reproduce.records import Record

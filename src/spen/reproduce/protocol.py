@@ -14,16 +14,17 @@ from dataclasses import dataclass
 
 import torch
 
-from spen.checkpoint import Epoch, History, describe, digest
-from spen.data.dataset import Dataset, Split, hold_out
+from spen.batch.splits import Split, hold_out
+from spen.data.dataset import Dataset
 from spen.decoding import apply_threshold, tune_threshold
 from spen.domains import UnitBox
+from spen.files import versions
 from spen.metrics import example_f1, hamming_error, search_error_rate
 from spen.model import SPEN
 from spen.reproduce.records import Record, Records
 from spen.reproduce.settings import Method
-from spen.training import train
-from spen.versions import versions
+from spen.training.checkpoint import Epoch, History, describe, digest
+from spen.training.loop import train
 
 HELD_OUT = 0.2
 F1_RULE = "example-averaged F1 x 100; a row empty in truth and prediction counts 1"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.inference.base import Inference
 from spen.inference.exact import Exact
 from spen.model import SPEN

@@ -31,7 +31,7 @@ from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.squared import SquaredError
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.training import Stage
+from spen.training.stage import Stage
 
 T = TypeVar("T")
 

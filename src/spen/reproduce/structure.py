@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from spen.cli.show import say, text_table
 from spen.data.synthetic import block_membership, exclusive_blocks
 from spen.errors import InputError, require
-from spen.progress import epoch_bar, say, text_table
+from spen.estimators.fit import epoch_bar
 from spen.reproduce.plain import run_plain
 from spen.reproduce.protocol import run
 from spen.reproduce.records import Record, Records

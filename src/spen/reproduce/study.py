@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from spen.cli.show import say
 from spen.data.dataset import Dataset
 from spen.errors import InputError, choose
-from spen.label_classifier import LabelClassifier
-from spen.progress import say
+from spen.estimators.base import LabelClassifier
+from spen.files import versions
 from spen.reproduce.classifiers import (
     DECODINGS,
     classifier,
@@ -30,7 +31,6 @@ from spen.reproduce.classifiers import (
 from spen.reproduce.protocol import F1_RULE
 from spen.reproduce.records import Record, Records
 from spen.reproduce.variants import Changes, changed, longer
-from spen.versions import versions
 
 DECODING_TITLES = {"threshold": "one threshold", "expected_f1": "expected F1"}
 LONGEST = 4.0

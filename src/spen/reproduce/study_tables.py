@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from spen.progress import text_table
+from spen.cli.show import text_table
 from spen.reproduce.study import DECODING_TITLES, Scores, difference
 from spen.reproduce.table3 import mean_and_deviation
 

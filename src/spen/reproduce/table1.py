@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from spen.cli.show import say, text_table
 from spen.data.dataset import Dataset
-from spen.devices import usable_device
 from spen.errors import InputError, choose
-from spen.progress import say, text_table
+from spen.estimators.fit import sharing_runs
+from spen.model import usable_device
 from spen.reproduce.classifiers import classifier, dataset_of, identity_of, run, settings_of
 from spen.reproduce.plain import run_plain
 from spen.reproduce.protocol import F1_RULE
 from spen.reproduce.records import Record, Records
 from spen.reproduce.table3 import mean_and_deviation
-from spen.shared_runs import sharing_runs
 
 DATASETS = ("bibtex", "delicious", "bookmarks")
 TITLES = {

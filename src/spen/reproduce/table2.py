@@ -13,19 +13,20 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from spen.data.dataset import Dataset, Split, join
+from spen.batch.splits import Split
+from spen.cli.show import say, text_table
+from spen.data.dataset import Dataset, join
 from spen.data.load import load_dataset
-from spen.errors import InputError, choose
-from spen.inputs import whole
+from spen.errors import InputError, check_whole, choose
+from spen.estimators.fit import epoch_bar
+from spen.files import versions
 from spen.metrics import hamming_error
-from spen.progress import epoch_bar, say, text_table
 from spen.reproduce.classifiers import device_in_words
 from spen.reproduce.machines import Machine, choose_decay, read_machines, train_machine
 from spen.reproduce.plain import run_plain
 from spen.reproduce.records import Record, Records, brief
 from spen.reproduce.search import search_of
 from spen.reproduce.study import difference
-from spen.versions import versions
 
 DATASET = "yeast"
 PAPER = {
@@ -63,8 +64,8 @@ def table2(
     Runs that are already in OUT/records.jsonl are not made again, so a killed run goes on.
     """
     names = methods_named(method)
-    whole(folds, "folds", least=2)
-    whole(seeds, "seeds")
+    check_whole(folds, "folds", least=2)
+    check_whole(seeds, "seeds")
     if study is not None:
         choose(study, dict.fromkeys(STUDIES), "study")
         if method is not None:

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from spen.cli.show import say, text_table
 from spen.data.synthetic import exclusive_blocks
 from spen.errors import InputError, choose
-from spen.progress import epoch_bar, say, text_table
+from spen.estimators.fit import epoch_bar
 from spen.reproduce.plain import run_plain
 from spen.reproduce.protocol import F1_RULE, Fitted, run
 from spen.reproduce.records import Record, Records

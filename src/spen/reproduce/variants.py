@@ -6,24 +6,24 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
-from spen.checkpoint import describe
-from spen.data.dataset import Split
+from spen.batch.splits import Split
 from spen.energies.base import Energy
 from spen.energies.conditional import ConditionalEnergy
 from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.unsized import UnsizedEnergy, UnsizedTerm
 from spen.errors import InputError
-from spen.label_classifier import LabelClassifier
+from spen.estimators.base import LabelClassifier
+from spen.estimators.plan import Plan, Shape
+from spen.estimators.recipe import is_auto
+from spen.estimators.scaling import Scaling
 from spen.model import PARTS
 from spen.objectives.hinge import Hinge
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.own_settings import is_auto
-from spen.plan import Plan, Shape
-from spen.scaling import Scaling
 from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
-from spen.stage import Stage
+from spen.training.checkpoint import describe
+from spen.training.stage import Stage
 
 MEASUREMENTS = (1, 4, 16, 64, 256)
 TEMPERATURES = (0.5, 1.0, 2.0)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from spen.checkpoint import Epoch
-from spen.data.dataset import Split
+from spen.batch.splits import Split
+from spen.cli.show import say, text_table
+from spen.estimators.fit import epoch_bar
+from spen.files import versions
 from spen.objectives.hinge import Hinge
-from spen.progress import epoch_bar, say, text_table
 from spen.reproduce.machines import Machine, choose_decay, read_machines, untrained
 from spen.reproduce.records import Record, Records
 from spen.reproduce.search import search_of, sight_of
 from spen.reproduce.study import draw
 from spen.reproduce.table2 import DATASET, identity_of, split_of
-from spen.training import train
-from spen.versions import versions
+from spen.training.checkpoint import Epoch
+from spen.training.loop import train
 
 METHODS = ("exact", "lp", "lbp", "lbp-plain", "spen")
 SHORT = {

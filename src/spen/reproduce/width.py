@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spen.label_classifier import LabelClassifier
-from spen.own_settings import is_auto
-from spen.progress import say
+from spen.cli.show import say
+from spen.estimators.base import LabelClassifier
+from spen.estimators.recipe import is_auto
 from spen.reproduce.study import Scores, Study, draw
 from spen.reproduce.study_tables import compare, curves
 from spen.reproduce.variants import Changes, changed, plan_of, pre_training_alone

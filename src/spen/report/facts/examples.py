@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from spen.estimators.fit import soft_labels
 from spen.report.facts.arrays import rounded
 from spen.report.facts.inference import page_inference
 from spen.report.subject import Subject
-from spen.runs import soft_labels
 
 OF_EACH_KIND = 3
 """Rows of each reason for showing them."""

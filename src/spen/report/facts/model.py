@@ -8,13 +8,13 @@ from typing import Any
 from spen.energies.base import Energy, energy_terms
 from spen.energies.label import LabelEnergy
 from spen.energies.unsized import UnsizedEnergy
+from spen.estimators.base import LabelClassifier
+from spen.estimators.plan import Prediction
 from spen.features import MLP, Identity
 from spen.inference.descent import Descent
-from spen.label_classifier import LabelClassifier
 from spen.metrics import score_all
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.plan import Prediction
 from spen.report.subject import Subject
 from spen.stacking import LabelScores
 

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spen.context import Context
+from spen.batch.context import Context
 from spen.energies.base import Energy, add_problems, energy_terms
 from spen.energies.local import LocalEnergy
+from spen.estimators.fit import densified
 from spen.model import SPEN
 from spen.report.facts.arrays import rounded
-from spen.runs import densified
 
 CANDIDATES = 100
 """Labels whose pairs are looked at."""

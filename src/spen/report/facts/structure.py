@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from spen.errors import InputError
-from spen.label_classifier import LabelClassifier
+from spen.estimators.base import LabelClassifier
+from spen.estimators.structure import LabelStructure
 from spen.report.facts.arrays import packed, rounded
 from spen.report.names import shown_names
-from spen.structure import LabelStructure
 
 MOST_LABELS = 300
 """Labels of the overview; beyond, their order would take long and show nothing."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from spen.checkpoint import History
-from spen.label_classifier import LabelClassifier
+from spen.estimators.base import LabelClassifier
+from spen.training.checkpoint import History
 
 
 def training_facts(classifier: LabelClassifier) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""One batch: its rows, features and labels."""

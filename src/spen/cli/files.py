@@ -1,0 +1,91 @@
+"""What the commands on files share: which labels, which rows, for which model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spen.data.dataset import Dataset
+    from spen.estimators.base import LabelClassifier
+
+
+def parse_labels(text: str | None) -> Any:
+    """Read the option ``--labels``: an XML file, a count, or names between commas.
+
+    >>> parse_labels("sun,sea"), parse_labels("-3"), parse_labels("yeast.xml"), parse_labels(None)
+    (['sun', 'sea'], -3, PosixPath('yeast.xml'), None)
+    """
+    if text is None:
+        return None
+    if text.lower().endswith(".xml"):
+        return Path(text)
+    if text.lstrip("+-").isdigit():
+        return int(text)
+    return [name.strip() for name in text.split(",")]
+
+
+def label_names(classifier: LabelClassifier) -> list[str]:
+    """Return the names of a model's labels as files spell them."""
+    return [str(name) for name in classifier.label_names_.tolist()]
+
+
+def check_features(names: Sequence[str], classifier: LabelClassifier, path: object) -> None:
+    """Raise unless a file's features are those that a model was fitted on."""
+    from spen.errors import InputError
+
+    if len(names) != classifier.n_features_in_:
+        raise InputError(
+            f"{path} has {len(names)} features, but the model was fitted on "
+            f"{classifier.n_features_in_}."
+        )
+    if classifier.feature_names_ is None:
+        return
+    for column, (have, want) in enumerate(zip(names, classifier.feature_names_, strict=True)):
+        if have != want:
+            raise InputError(
+                f"Feature {column + 1} of {path} is {have!r}, but the model was fitted with "
+                f"{want!r} there. Put the columns in the order of the training file."
+            )
+
+
+def counts_from_zero(classifier: LabelClassifier) -> bool | None:
+    """Return how the LIBSVM file that a model was fitted on counts features; None: not known.
+
+    A file to predict may happen to have no row with its first feature, which would look like
+    the other way of counting.
+    """
+    names = classifier.feature_names_
+    return None if names is None else {"x0": True, "x1": False}.get(names[0])
+
+
+def dataset_for(classifier: LabelClassifier, data: str, format: str | None = None) -> Dataset:
+    """Load a file, or a data set by its name, with the features and labels in a model's order.
+
+    Args:
+        classifier: the model.
+        data: a file, or a name from `spen data list`.
+        format: the file's format, where it cannot be recognised.
+    """
+    from dataclasses import replace
+
+    from spen.data.load import load_dataset
+
+    names = label_names(classifier)
+    found = load_dataset(
+        data,
+        format=format,
+        labels=names,
+        n_features=classifier.n_features_in_,
+        zero_based=counts_from_zero(classifier),
+        n_labels=len(names),
+    )
+    check_features(found.feature_names, classifier, data)
+    place = {str(name): column for column, name in enumerate(found.label_names)}
+    order = [place[name] for name in names]
+    parts = {
+        part: None if split is None else replace(split, Y=split.Y[:, order])
+        for part, split in (("train", found.train), ("test", found.test))
+    }
+    return replace(found, **parts)

@@ -1,0 +1,134 @@
+"""``spen fit``: from a file of rows to a model file."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from pathlib import Path
+from typing import Any, Literal
+
+from spen.cli.files import parse_labels
+from spen.cli.show import show_json, show_table
+
+
+def fit(
+    train: str,
+    *,
+    out: Path,
+    labels: str | None = None,
+    format: str | None = None,
+    energy: Literal["label", "conditional", "pairwise", "local"] = "label",
+    objective: Literal["unrolled", "hinge"] = "unrolled",
+    decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
+    hidden: str = "auto",
+    epochs: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    json: bool = False,
+) -> None:
+    """Train a classifier on the training rows of a file, and write it to a model file.
+
+    Sizes and training are chosen from the data; a fifth of the rows is held out to tune
+    them, and then the model trains on all rows.
+
+    Args:
+        train: A file of rows (ARFF, XMC, LIBSVM, CSV or npz), or a name from `spen data list`.
+        out: The model file to write.
+        labels: Which columns are labels, where the file does not say: names between commas,
+            an XML file, or a count (negative: the last ones).
+        format: The file's format, where it cannot be recognised.
+        energy: What is learned about labels beside a score for each one.
+        objective: The training loss.
+        decoding: How probabilities become labels.
+        hidden: The widths of the feature network's layers between commas; "" is linear.
+        epochs: The most passes over the data in the first stage of training.
+        seed: Decides every random draw.
+        device: "auto" takes a GPU where there is one; or cpu, cuda.
+        json: Print one JSON object instead of text.
+    """
+    command = _command(dict(locals()))
+    _check_out(out)
+    import time
+
+    from spen.data.load import load_dataset
+    from spen.estimators.classifier import SPENClassifier
+
+    data = load_dataset(train, format=format, labels=parse_labels(labels))
+    classifier = SPENClassifier(
+        energy=energy,
+        objective=objective,
+        decoding=decoding,
+        hidden=_widths(hidden),
+        epochs="auto" if epochs is None else epochs,
+        device=device,
+        random_state=seed,
+        verbose=0 if json else 1,
+    )
+    began = time.perf_counter()
+    classifier.fit(
+        data.train.X,
+        data.train.Y,
+        sample_weight=data.train.weight,
+        label_names=data.label_names,
+        feature_names=data.feature_names,
+    )
+    classifier.notes_ |= {"trained on": train, "command": command}
+    classifier.save(out)
+    record: dict[str, Any] = {
+        "model": str(out),
+        "data": train,
+        "rows": len(data.train),
+        "features": classifier.n_features_in_,
+        "labels": len(classifier.label_names_),
+        "hidden": list(classifier.plan_.chosen.hidden),
+        "held_out_f1": classifier.held_out_score_,
+        "seconds": round(time.perf_counter() - began, 2),
+    }
+    if json:
+        show_json(record)
+        return
+    rows = [
+        ("rows", record["rows"]),
+        ("features", record["features"]),
+        ("labels", record["labels"]),
+        ("layers of the feature network", ", ".join(map(str, record["hidden"])) or "none: linear"),
+        ("F1 of held-out rows, before the last fit", f"{100 * record['held_out_f1']:.2f}"),
+        ("seconds", record["seconds"]),
+    ]
+    show_table(f"Wrote {out}", ["figure", "value"], rows)
+
+
+def _command(arguments: dict[str, Any]) -> str:
+    """Return the command line that these arguments come from, without what is default.
+
+    >>> _command({"train": "a set", "out": Path("m.spen"), "epochs": 3, "seed": 0, "json": True})
+    "spen fit 'a set' --out m.spen --epochs 3"
+    """
+    words = ["spen", "fit", arguments["train"]]
+    for name, parameter in inspect.signature(fit).parameters.items():
+        if name in ("train", "json") or name not in arguments:
+            continue
+        if arguments[name] != parameter.default:
+            words += [f"--{name}", str(arguments[name])]
+    return shlex.join(words)
+
+
+def _check_out(out: Path) -> None:
+    """Find out before a long fit, not after, that its result cannot be written."""
+    from spen.errors import InputError
+
+    if out.is_dir():
+        raise InputError(f"--out {out} is a folder. Name a file, such as {out / 'model.spen'}.")
+
+
+def _widths(text: str) -> Any:
+    from spen.errors import InputError
+
+    if text == "auto":
+        return "auto"
+    try:
+        return tuple(int(width) for width in text.split(",") if width.strip())
+    except ValueError:
+        raise InputError(
+            f"--hidden must be widths between commas, such as 500,500; received {text!r}."
+        ) from None

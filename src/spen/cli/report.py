@@ -1,0 +1,97 @@
+"""``spen report``: one page that shows a model, or what a run folder came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spen.cli.files import dataset_for
+from spen.cli.show import show_json
+
+if TYPE_CHECKING:
+    from spen.estimators.base import LabelClassifier
+    from spen.report.subject import Judged
+
+
+def report(
+    source: Path,
+    *,
+    data: str | None = None,
+    format: str | None = None,
+    out: Path | None = None,
+    device: str = "cpu",
+    json: bool = False,
+) -> None:
+    """Write one self-contained HTML page on a model or a run folder.
+
+    The page needs no network, and is readable without JavaScript.
+
+    Args:
+        source: A model file that `spen fit` wrote, or a folder with records.jsonl, pictures
+            or one model file, as `spen reproduce` and `spen demo` write it.
+        data: Rows with the features and labels of the training file, or a name from
+            `spen data list`: they bring scores, examples and convergence. Of data that come
+            with a split, the test rows are taken.
+        format: The file's format, where it cannot be recognised.
+        out: The page to write; by default report.html in the folder, or beside the model file
+            with its name.
+        device: Where to compute.
+        json: Print one JSON object instead of text.
+    """
+    from spen.cli.show import say
+    from spen.errors import InputError
+    from spen.estimators.model_file import load
+    from spen.report.gather import gather
+    from spen.report.page import write_page
+
+    if not source.exists():
+        raise InputError(f"{source} is not there. Name a model file or a run folder.")
+    folder = source if source.is_dir() else None
+    model = _model_in(source, needed=data is not None) if folder else source
+    target = out or (source / "report.html" if folder else source.with_suffix(".html"))
+    if target.is_dir():
+        raise InputError(f"--out {target} is a folder. Name a file, such as {target / 'r.html'}.")
+    classifier, judged, labels = None, None, None
+    title = source.resolve().name
+    if model is not None:
+        classifier = load(model, device)
+        if data is not None:
+            judged, labels = rows_of(classifier, data, format)
+            title = f"{title} on {Path(data).name}"
+    facts = gather(title, classifier, judged, labels=labels, folder=folder)
+    write_page(facts, target)
+    if json:
+        show_json({"page": str(target), "bytes": target.stat().st_size})
+    else:
+        say(f"Wrote {target} ({target.stat().st_size / 1e6:.2f} MB)")
+
+
+def rows_of(classifier: LabelClassifier, data: str, format: str | None) -> tuple[Judged, Any]:
+    """Return the rows that judge a model, and the labels in which pairs are counted.
+
+    Pairs are counted in the training rows where the data have them apart, as the model saw
+    those.
+    """
+    from spen.report.subject import Judged
+
+    found = dataset_for(classifier, data, format)
+    rows = found.train if found.test is None else found.test
+    name = f"the rows of {found.name}" if found.test is None else f"the test rows of {found.name}"
+    return Judged.of(rows, name), found.train.Y
+
+
+def _model_in(folder: Path, needed: bool) -> Path | None:
+    """Return the one model of a folder; None where there is none or no need to choose."""
+    from spen.errors import InputError
+
+    models = sorted(folder.glob("*.spen"))
+    if len(models) == 1:
+        return models[0]
+    if needed:
+        listed = ", ".join(path.name for path in models[:5])
+        has = f"several models ({listed})" if models else "no model (*.spen)"
+        raise InputError(
+            f"{folder} has {has}, so --data has nothing to judge. Name one: spen report "
+            "MODEL --data FILE."
+        )
+    return None

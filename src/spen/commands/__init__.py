@@ -1,1 +1,0 @@
-"""What the command line calls: plain functions. Heavy imports happen inside them."""

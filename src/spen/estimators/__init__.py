@@ -1,0 +1,1 @@
+"""Classifiers in the manner of scikit-learn, and what they are made of."""

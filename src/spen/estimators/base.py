@@ -1,0 +1,365 @@
+"""What every classifier of spen does: fit by a plan, predict, decode, save."""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MethodType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy import sparse as scipy_sparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    _get_feature_names,
+    check_array,
+    check_is_fitted,
+    check_random_state,
+    validate_data,
+)
+
+from spen.batch.splits import RowDigests, Split
+from spen.decoding import probability_rows
+from spen.domains import Simplex, UnitBox
+from spen.errors import InputError, choose
+from spen.estimators.calibration import log_odds
+from spen.estimators.diagnosis import Diagnosis, diagnose, lowest_labels, warn_unless_converged
+from spen.estimators.fit import Fitted, fit, soft_labels
+from spen.estimators.plan import Plan, Shape, decode
+from spen.estimators.scaling import CHECKS, Scaling, checked_rows
+from spen.estimators.structure import LabelStructure
+from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
+from spen.files import versions
+from spen.model import usable_device
+
+ROWS_AT_ONCE = 4096
+"""Rows that are predicted at a time, to bound memory."""
+
+
+class SettingAndMethod:
+    """A method whose name is also a constructor argument: ``energy`` is both by nature.
+
+    Setting the attribute stores the argument, as scikit-learn wants it; reading it gives the
+    method. ``get_params`` returns the argument.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self._method if instance is None else MethodType(self._method, instance)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        vars(instance)[self._name] = value
+
+
+class LabelClassifier(ClassifierMixin, BaseEstimator):
+    """The contract of spen's classifiers: label sets or classes, probabilities, names, files.
+
+    A subclass has a constructor and says by ``_plan`` how it is trained.
+
+    Attributes:
+        classes_: the classes, or the numbers of the labels, 0 to L − 1.
+        label_names_: the names of the labels, as Y's columns or lists gave them.
+        model_: the ``spen.SPEN``.
+        tuned_: what decoding chose on held-out rows: the threshold, the thresholds, or for
+            "expected_f1" how likely empty label sets are, against independent labels.
+        held_out_score_: the example-averaged F1 (for classes, the accuracy) of held-out rows.
+        history_: the epochs of the run that was tuned.
+        refit_history_: the epochs of the run on all rows, or None.
+        feature_names_: the names of the features, where they are known.
+        plan_: the sizes and the training that were chosen.
+        notes_: text for readers of the model file: training rows, versions, the command.
+    """
+
+    # Set by scikit-learn's own checks.
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    # What every subclass takes.
+    label_weight: Any
+    device: str
+    random_state: Any
+    verbose: int
+
+    @abstractmethod
+    def _plan(self, shape: Shape) -> Plan:
+        """Return how to train on data of this shape; check the constructor's arguments."""
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        label_names: Sequence[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Learn from rows and their labels.
+
+        Args:
+            X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame.
+            y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or a DataFrame
+                whose columns name the labels); a list of label lists; or (n,) classes.
+            sample_weight: (n,) the weight of each row in the loss; only ratios matter.
+            label_names: the names of y's columns, where y does not name them itself.
+            feature_names: the names of X's columns, where X does not; the model file keeps them.
+        """
+        # Everything is checked before anything of this object changes.
+        inputs = check_array(X, input_name="X", estimator=self, **CHECKS)
+        _get_feature_names(X)  # raises where column names are of mixed types
+        targets = read_targets(y, label_names)
+        if targets.n_rows != inputs.shape[0]:
+            raise InputError(
+                f"X and y must have as many rows; received {inputs.shape[0]} and {targets.n_rows}."
+            )
+        if feature_names is not None and len(feature_names) != inputs.shape[1]:
+            raise InputError(
+                f"feature_names holds {len(feature_names)} names for {inputs.shape[1]} features."
+            )
+        weight = None
+        if sample_weight is not None:
+            weight = _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
+            # A row that counts nothing must not tune anything either.
+            counts = weight > 0
+            if not counts.any():
+                raise InputError("sample_weight is zero everywhere: no row counts.")
+            inputs, weight = inputs[counts], weight[counts] / weight.max()
+            weight = weight / weight.mean()
+            targets = replace(targets, matrix=targets.matrix[counts])
+        scaling = Scaling.of(inputs)
+        n_rows, n_features = inputs.shape
+        size = len(targets.names)
+        shape = Shape(n_rows, n_features, size, scaling.sparse, targets.exclusive)
+        plan = self._plan(shape)
+        weights = label_weights(self.label_weight, targets)
+        if weights is not None:
+            weights = weights / weights.max()
+            weights = weights / weights.mean()
+        rows = Split(scaling.transform(inputs), targets.matrix, weight)
+        domain = Simplex(size) if targets.exclusive else UnitBox(size)
+        fitted = fit(
+            plan,
+            rows,
+            domain,
+            label_weight=weights,
+            device=usable_device(self.device),
+            seed=_seed(self.random_state),
+            verbose=bool(self.verbose),
+        )
+        validate_data(self, X, skip_check_array=True)
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", None)
+        self.feature_names_ = None if feature_names is None else tuple(feature_names)
+        self._take(fitted, scaling, targets, RowDigests.of(inputs))
+        self.notes_ = {"training rows": f"{n_rows:,}"} | versions()
+        return self
+
+    def _take(
+        self,
+        fitted: Fitted,
+        scaling: Scaling,
+        targets: Targets,
+        seen: RowDigests,
+    ) -> None:
+        """Take over what was fitted or loaded."""
+        self.model_ = fitted.model
+        self._tuned = fitted.tuned
+        self.tuned_ = fitted.tuned.get(fitted.plan.decoding)
+        self.held_out_score_ = fitted.score
+        self.history_ = fitted.history
+        self.refit_history_ = fitted.refit_history
+        self.plan_ = fitted.plan
+        self.label_names_ = targets.names
+        self.classes_ = targets.names if targets.exclusive else np.arange(len(targets.names))
+        self._scaling = scaling
+        self._calibration = fitted.calibration
+        self._label_type = targets.dtype
+        self._seen = seen
+
+    # Predictions ------------------------------------------------------------------------
+
+    def predict(
+        self, X: Any, known: Any = None, *, sparse: bool = False, polish: bool = False
+    ) -> Any:
+        """Return labels of 0 and 1, (n, L), or classes, (n,).
+
+        Args:
+            X: (n, d) numbers.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer. A DataFrame
+                may have some of the labels as its columns.
+            sparse: return a CSR matrix, without ever holding a dense one.
+            polish: return the labelling of the lowest energy that can be found, in place of
+                decoded probabilities: inference until it converges, rounded, and then labels
+                flipped one by one while that lowers the energy. For those who ask what the
+                energy prefers; decoding is tuned for F1, and this is not.
+        """
+        inputs, known = self._inputs(X, known)
+        for name, asked in (("sparse", sparse), ("polish", polish)):
+            if self._exclusive and asked:
+                raise InputError(f"{name}=True is for sets of labels; this model predicts classes.")
+        parts = []
+        for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
+            chunk = slice(first, first + ROWS_AT_ONCE)
+            # Cutting all rows out of a sparse matrix would take as long as predicting one.
+            some = inputs if inputs.shape[0] <= ROWS_AT_ONCE else inputs[chunk]
+            held = None if known is None else known[chunk]
+            if polish:
+                scaled = self._scaling.transform(some)
+                labels = lowest_labels(self.model_, scaled, self.plan_.prediction, held)
+            else:
+                labels = self._decode(self._probabilities(some, held), self.plan_.decoding)
+            parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
+        if sparse:
+            return scipy_sparse.vstack(parts, format="csr").astype(self._label_type)
+        labels = np.concatenate(parts)
+        if self._exclusive:
+            return self.classes_[labels.argmax(1)]
+        return labels.astype(self._label_type)
+
+    def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
+        """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
+
+        Classes have probabilities that sum to 1.
+        """
+        return self._probabilities(*self._inputs(X, known))
+
+    def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
+        """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
+
+        Args:
+            probabilities: (n, L).
+            decoding: None for the classifier's own; "threshold" and "expected_f1" are always
+                tuned along with it.
+        """
+        check_is_fitted(self)
+        rows = probability_rows(probabilities, self.model_.domain.size)
+        return self._decode(rows, self.plan_.decoding if decoding is None else decoding)
+
+    def _decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray:
+        if self._exclusive:
+            return (np.arange(len(self.classes_)) == probabilities.argmax(1)[:, None]).astype(int)
+        return decode(probabilities, decoding, choose(decoding, self._tuned, "decoding"))
+
+    def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
+        """Return scores (n, L): log-odds, less those of the threshold where there is one.
+
+        For two classes, (n,): the log-odds of the second.
+        """
+        probabilities = self.predict_proba(X, known).astype(np.float64)
+        if self._exclusive:
+            scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
+            return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        scores = log_odds(probabilities)
+        return scores if self.plan_.decoding == "expected_f1" else scores - log_odds(self.tuned_)
+
+    def predict_labels(self, X: Any, known: Any = None) -> list[list[Any]]:
+        """Return the names of the labels of each row; for classes, lists of one."""
+        if self._exclusive:
+            return [[name] for name in self.predict(X, known).tolist()]
+        labels = self.predict(X, known, sparse=True)
+        names = self.label_names_.tolist()
+        return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
+
+    # Where a setting has this name too, it is both: what is learned, and how labels fit it.
+    @SettingAndMethod
+    def energy(self, X: Any, Y: Any) -> np.ndarray:
+        """Return the energy (n,) of any labelling: the lower, the better it fits.
+
+        Args:
+            X: (n, d) numbers.
+            Y: labels in any form that ``fit`` takes; soft ones in [0, 1] too.
+        """
+        inputs, _ = self._inputs(X, None)
+        labelling = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
+        return self.model_.energy_of(self._scaling.transform(inputs), labelling).cpu().numpy()
+
+    def diagnose(self, X: Any, Y: Any, *, polish: bool = False) -> Diagnosis:
+        """Say how inference goes on rows whose labels are known.
+
+        Returns the share of rows that converge, the steps that they take, and how often
+        inference misses the true labelling although its energy is lower.
+
+        Args:
+            X: (n, d) numbers.
+            Y: labels in any form that ``fit`` takes.
+            polish: diagnose what ``predict(polish=True)`` does.
+        """
+        inputs, _ = self._inputs(X, None)
+        truth = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
+        scaled = self._scaling.transform(inputs)
+        return diagnose(self.model_, scaled, truth, self.plan_.prediction, polish=polish)
+
+    def seen_in_training(self, X: Any) -> np.ndarray:
+        """Return which rows have the same features as some training row, (n,).
+
+        Scores of such rows say little about new ones.
+        """
+        inputs, _ = self._inputs(X, None)
+        return self._seen.contains(inputs)
+
+    def structure(self) -> LabelStructure:
+        """Return what was learned about labels: the measurement matrix, with their names."""
+        check_is_fitted(self)
+        return LabelStructure.of(self.model_, tuple(self.label_names_.tolist()))
+
+    def save(self, path: Path | str) -> None:
+        """Write the whole classifier to one safetensors file; ``spen.load`` reads it."""
+        from spen.estimators.model_file import save
+
+        check_is_fitted(self)
+        save(self, path)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments by name."""
+        settings = super().get_params(deep)
+        return {name: vars(self).get(name, value) for name, value in settings.items()}
+
+    # How it works -----------------------------------------------------------------------
+
+    @property
+    def _exclusive(self) -> bool:
+        return isinstance(self.model_.domain, Simplex)
+
+    def _inputs(self, X: Any, known: Any) -> tuple[Any, np.ndarray | None]:
+        inputs = checked_rows(self, X)
+        rows = inputs.shape[0]
+        return inputs, None if known is None else align_known(known, self.label_names_, rows)
+
+    def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
+        scaled = self._scaling.transform(inputs)
+        solution = soft_labels(self.model_, self.plan_.prediction, scaled, known)
+        warn_unless_converged(solution)
+        soft = self._calibration.apply(solution.y.cpu().numpy())
+        return soft if known is None else self._hold(soft, known)
+
+    def _hold(self, soft: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Give known labels their value, which calibration must not touch."""
+        domain = self.model_.domain
+        held = domain.complete_known(torch.from_numpy(known))
+        return domain.hold(torch.from_numpy(soft), held).numpy()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _seed(random_state: Any) -> int:
+    # None must not draw from numpy's global generator, which belongs to the user.
+    if random_state is None:
+        return secrets.randbelow(2**31)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError as problem:
+        raise InputError(f"random_state {random_state!r} cannot be used: {problem}") from None

@@ -1,0 +1,139 @@
+"""SPENClassifier: a SPEN with the manners of a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from spen.energies.unsized import UnsizedEnergy
+from spen.estimators.base import LabelClassifier
+from spen.estimators.plan import Plan, Shape
+from spen.estimators.recipe import HELD_OUT, make_plan
+from spen.inference.base import Inference
+from spen.objectives.base import Objective
+
+
+class SPENClassifier(LabelClassifier):
+    """A structured prediction energy network for label sets, or for classes.
+
+    It learns an energy E(x, y) of whole label sets and predicts by minimising it. With no
+    arguments it chooses its sizes and its training from the shape of the data, tunes how
+    probabilities become labels on held-out rows, and then trains on all rows.
+
+    Args:
+        energy: what is learned about labels beside a score for each one: "label"
+            (measurements of y), "conditional" (of y and x together), "convex" (the same,
+            convex in y: inference finds the minimum), "pairwise" (low-rank interactions),
+            "local" (nothing: a feed-forward network), or a description such
+            as ``spen.LabelEnergy.unsized(measurements=15, nonlinearity="hardtanh")``.
+        inference: "auto", or the ``spen.Descent`` that minimises the energy.
+        objective: "unrolled" (likelihood through the steps of inference, calibrated), "f1"
+            (the same with each row's soft F1 beside it: better under one threshold), "end_to_end"
+            (the log loss of all iterates), "hinge" (the paper's max-margin loss), or an
+            Objective. docs/how-to-choose.md compares them.
+        hidden: the widths of the feature network's layers; () is linear in x.
+        dropout: the share of hidden units that is dropped in training.
+        input_dropout: the share of inputs that is dropped; "auto" is 0.2 where dropout is
+            0.5 or more, else 0.
+        weight_decay: regularisation of the weights.
+        epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
+        batch_size: rows in a mini-batch.
+        decoding: how probabilities become labels: "threshold" (one, tuned on held-out
+            rows), "label_thresholds" (one for each label, tuned there) or "expected_f1"
+            (the set whose expected F1 is largest). Classes take the most probable one.
+        label_weight: how much each label counts in the loss: one number a label, or a dict
+            from names to numbers (others count 1).
+        held_out: the share of rows on which dropout is chosen, probabilities are calibrated
+            and decoding is tuned.
+        folds: how many such shares are held out, one after the other; each is one more
+            training run, and calibration sees as many more rows. Shares that would be more than
+            all rows are made smaller.
+        refit: whether to train again on all rows with what was chosen on held-out ones.
+        cross_fit: True trains the energy apart, on the scores that label-wise models give to
+            rows which they have not seen; False trains it together with its features. "auto" is
+            True for at least 1,000 features that are mostly zero, where the other settings of
+            the energy and its training are left as they are (see docs/classifier.md).
+        members: how many label-wise networks are trained, from seeds of their own, and averaged;
+            above 1 it needs cross_fit, or energy="local".
+        linear_member: average a logistic regression of the inputs in, with as much weight as
+            all networks together; networks and linear models err in different places. "auto"
+            does so where an "auto" of cross_fit is True.
+        missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
+            "auto" chooses a share above zero on held-out rows. Calibration sees marks alone, so
+            probabilities stay those of marks.
+        stages: "auto", or the ``spen.Stage``s of your own training (with cross_fit, of the
+            energy's; epochs and the like are then those of the label-wise models). All their
+            epochs are run, and the last stage's objective predicts.
+        device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...
+        random_state: decides all random draws; None draws anew each time.
+        verbose: 1 shows a progress bar.
+
+    Attributes:
+        classes_: the classes, or the numbers of the labels, 0 to L − 1.
+        label_names_: the names of the labels, as Y's columns or lists gave them.
+        model_: the ``spen.SPEN``.
+        tuned_: what decoding chose on held-out rows: the threshold, the thresholds, or for
+            "expected_f1" how likely empty label sets are, against independent labels.
+        held_out_score_: the example-averaged F1 (for classes, the accuracy) of held-out rows.
+        history_: the epochs of the run that was tuned.
+        refit_history_: the epochs of the run on all rows, or None.
+        feature_names_: the names of the features, where they are known.
+        plan_: the sizes and the training that were chosen.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> clf = spen.SPENClassifier(epochs=5, random_state=0).fit(data.train.X, data.train.Y)
+    >>> clf.predict(data.test.X).shape, clf.predict_proba(data.test.X).shape
+    ((100, 16), (100, 16))
+    """
+
+    def __init__(
+        self,
+        energy: str | UnsizedEnergy = "label",
+        inference: str | Inference = "auto",
+        objective: str | Objective = "unrolled",
+        *,
+        hidden: str | tuple[int, ...] = "auto",
+        dropout: str | float = "auto",
+        input_dropout: str | float = "auto",
+        weight_decay: str | float = "auto",
+        epochs: str | int = "auto",
+        batch_size: str | int = "auto",
+        decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
+        label_weight: Any = None,
+        held_out: float = HELD_OUT,
+        folds: str | int = "auto",
+        refit: bool = True,
+        cross_fit: str | bool = "auto",
+        members: int = 1,
+        linear_member: str | bool = "auto",
+        missing: str | float = 0.0,
+        stages: Any = "auto",
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.energy = energy
+        self.inference = inference
+        self.objective = objective
+        self.hidden = hidden
+        self.dropout = dropout
+        self.input_dropout = input_dropout
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.decoding = decoding
+        self.label_weight = label_weight
+        self.held_out = held_out
+        self.folds = folds
+        self.refit = refit
+        self.cross_fit = cross_fit
+        self.members = members
+        self.linear_member = linear_member
+        self.missing = missing
+        self.stages = stages
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _plan(self, shape: Shape) -> Plan:
+        return make_plan(self.get_params(deep=False), shape)

@@ -1,0 +1,406 @@
+"""What SPENClassifier does by itself: sizes and training from the shape of the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from spen.energies.conditional import ConditionalEnergy
+from spen.energies.convex import ConvexEnergy
+from spen.energies.label import LabelEnergy
+from spen.energies.local import LocalEnergy
+from spen.energies.pairwise import PairwiseEnergy
+from spen.energies.unsized import UnsizedEnergy
+from spen.errors import InputError, check_positive, check_share, check_whole, choose
+from spen.estimators.plan import DECODINGS, Choice, Plan, Prediction, Shape
+from spen.inference.base import Inference
+from spen.inference.descent import Descent, Stopping
+from spen.inference.rules import MirrorDescent
+from spen.objectives.base import Objective
+from spen.objectives.end_to_end import EndToEnd
+from spen.objectives.hinge import Hinge
+from spen.objectives.likelihood import CrossEntropy
+from spen.objectives.unrolled import UnrolledLikelihood
+from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
+from spen.training.stage import Stage
+
+MEASUREMENTS = 64
+RATE, ENERGY_RATE, DECAY = 1e-3, 1e-2, 1e-2
+DROPOUTS = ((0.25, 0.0), (0.5, 0.2), (0.7, 0.2))
+"""Of units and of inputs. No one of them is good on all data, and held-out rows can tell."""
+
+SMOOTH: dict[str, Any] = {"nonlinearity": "softplus", "measurements": MEASUREMENTS}
+ENERGIES: dict[str, UnsizedEnergy | None] = {
+    "label": LabelEnergy.unsized(**SMOOTH, initial="neutral"),
+    "conditional": ConditionalEnergy.unsized(**SMOOTH),
+    "convex": ConvexEnergy.unsized(measurements=MEASUREMENTS),
+    "pairwise": PairwiseEnergy.unsized(rank=MEASUREMENTS),
+    "local": None,
+}
+THROUGH_INFERENCE = (UnrolledLikelihood, EndToEnd)
+"""Objectives that train everything at once, without a label-wise model to start from."""
+
+CROSS_FITTED = ENERGIES | {"conditional": ConditionalScoreEnergy.unsized(**SMOOTH)}
+CROSS_FIT_FOLDS = 3
+HELD_OUT = 0.2
+MISSING = (0.1, 0.25, 0.5)
+"""Shares of missing labels that are tried where they are to be chosen."""
+
+DEFAULTS: dict[str, Any] = {
+    "energy": "label",
+    "inference": "auto",
+    "objective": "unrolled",
+    "hidden": "auto",
+    "dropout": "auto",
+    "input_dropout": "auto",
+    "weight_decay": "auto",
+    "epochs": "auto",
+    "batch_size": "auto",
+    "cross_fit": False,
+    "missing": 0.0,
+    "members": 1,
+    "linear_member": False,
+    "stages": "auto",
+}
+"""What make_plan takes where a classifier has no such setting."""
+
+
+def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
+    """Fill in what the user left to us, and check what they did not.
+
+    Args:
+        settings: the constructor's arguments, by name.
+        shape: of the data.
+    """
+    settings = DEFAULTS | settings
+    settings |= averaging_of(settings, shape)
+    own = own_settings(settings)
+    common = training_of(own, shape)
+    hidden = own.get("hidden", hidden_of(shape))
+    cross_fit = bool(settings["cross_fit"])
+    # Chosen on held-out rows, it is set in every stage later.
+    missing = own.get("missing", 0.0)
+    objective = _objective(settings["objective"], shape, missing, settings["inference"])
+    energy = _energy(settings["energy"], cross_fit)
+    inference = _inference(settings["inference"], objective)
+    first = ("features", "local") if hidden else ("local",)
+    label_wise = CrossEntropy(missing=missing)
+    local = Stage("label by label", label_wise, parts=first, **common)
+    stages: tuple[Stage, ...] = (local,)
+    prediction = Prediction(label_wise, inference)
+    if len(energy.terms) > 1:
+        prediction = Prediction(objective, inference)
+        every = Stage("all", objective, inference, parts=(*first, "global"), **common)
+        stages = (every,)
+        if cross_fit:
+            # The scores that this starts from are known; what is small learns quickly.
+            rates = {"lr": ENERGY_RATE, "parts": ("local", "global"), "name": "energy"}
+            stages = (replace(every, **rates),)
+        elif not isinstance(objective, THROUGH_INFERENCE):
+            # The paper's recipe: a margin wants a label-wise model to start from.
+            fewer = max(1, common["epochs"] // 4)
+            apart = replace(every, name="global", parts=("global",), epochs=fewer)
+            low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
+            stages = (local, apart, replace(every, **low))
+    if shape.exclusive:
+        check_for_classes(settings)
+    check_missing(settings, len(energy.terms) > 1)
+    if cross_fit and len(energy.terms) == 1:
+        raise InputError(
+            "cross_fit=True trains an energy on the scores of a label-wise model, and "
+            "energy='local' has none. Choose another energy, or leave cross_fit out."
+        )
+    check_whole(settings["members"], "members")
+    averaged = settings["members"] > 1 or settings["linear_member"]
+    if averaged and len(energy.terms) > 1 and not cross_fit:
+        raise InputError(
+            "members and linear_member average label-wise models, but here the energy is trained "
+            "together with its features. Add cross_fit=True, or leave them out."
+        )
+    if "stages" in own:
+        stages = own["stages"]
+        # What the last stage trains is what predicts.
+        solver = stages[-1].inference if is_auto(settings["inference"]) else inference
+        prediction = Prediction(stages[-1].objective, solver)
+        if isinstance(stages[0].objective, CrossEntropy) and not cross_fit:
+            local = stages[0]
+    return Plan(
+        choices=tuple(
+            replace(choice, missing=part)
+            for choice in _choices(own, hidden, shape)
+            for part in ((None,) if "missing" in own else MISSING)
+        ),
+        energy=energy,
+        trial=local,
+        stages=stages,
+        prediction=prediction,
+        decoding=settings["decoding"],
+        **folds_of(settings, shape),
+        cross_fit=cross_fit,
+        members=settings["members"],
+        linear_member=bool(settings["linear_member"]),
+    )
+
+
+def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
+    """Decide cross_fit and linear_member where they were left to us.
+
+    Of inputs that are many and mostly absent a logistic regression and a network learn
+    different things, so that their average is better than either; and an energy can be trained
+    on an average only apart. Of few or dense inputs the two learn alike or a network learns
+    more, and an energy that is trained together with its features is as good or better.
+    """
+    given = {name: settings[name] for name in ("cross_fit", "linear_member")}
+    for name, value in given.items():
+        if not (is_auto(value) or isinstance(value, bool | np.bool_)):
+            raise InputError(f"{name} must be True, False or 'auto'; received {value!r}.")
+    pays = (
+        shape.sparse
+        and not shape.exclusive
+        and WIDE_INPUTS <= shape.features <= LARGEST_LINEAR // shape.labels
+        and VERY_FEW_ROWS <= shape.rows <= VERY_MANY_ROWS
+    )
+    auto = pays and is_auto(given["cross_fit"]) and _is_left_to_us(settings)
+    return {name: auto if is_auto(value) else bool(value) for name, value in given.items()}
+
+
+def _is_left_to_us(settings: dict[str, Any]) -> bool:
+    """Return whether no setting says otherwise than that the energy be trained apart."""
+    words = {"energy": "label", "objective": "unrolled", "inference": "auto", "stages": "auto"}
+    own = any(not isinstance(settings[k], str) or settings[k] != words[k] for k in words)
+    # Cross-fitting holds out every row once, and ends with models of all rows.
+    shares = settings["folds"] == 1 or settings["held_out"] != HELD_OUT or not settings["refit"]
+    linear = not is_auto(settings["hidden"]) and np.size(settings["hidden"]) == 0
+    return not (own or shares or linear or settings["missing"])
+
+
+def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return what the stages of a network have in common, by the name of Stage's arguments."""
+    batch = own.get("batch_size", _batch_size(shape))
+    hidden = own.get("hidden", hidden_of(shape))
+    return {
+        "epochs": own.get("epochs", _epochs(shape, batch)),
+        "batch_size": batch,
+        "weight_decay": own.get("weight_decay", DECAY),
+        # A linear model has no layers that a large rate could upset.
+        "lr": RATE if hidden else ENERGY_RATE,
+        "global_lr": ENERGY_RATE,
+        "optimiser": "adamw",
+        "schedule": "cosine",
+        # Measured: cutting such a schedule short costs more than it brings.
+        "keep": "last",
+    }
+
+
+def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return how rows are held out, by the name of Plan's arguments."""
+    folds, refit = settings["folds"], bool(settings["refit"])
+    cross_fit = bool(settings.get("cross_fit"))
+    if cross_fit and not refit:
+        raise InputError(
+            "cross_fit=True ends with networks that are trained on all rows, and refit=False "
+            "leaves that out. Leave one of the two out."
+        )
+    if is_auto(folds):
+        # One held-out share of few rows says little; but classes need no fine calibration.
+        few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and not shape.exclusive
+        folds = 3 if few and refit else 1
+        folds = CROSS_FIT_FOLDS if cross_fit else folds
+    check_whole(folds, "folds")
+    if folds > 1 and not refit:
+        raise InputError(
+            f"refit=False keeps the one model that was tuned, but folds={folds} would train "
+            "several. Leave one of the two out."
+        )
+    if cross_fit and folds < 2:
+        raise InputError(f"cross_fit=True needs at least two folds; received folds={folds}.")
+    held_out = 1 / folds if cross_fit else settings["held_out"]
+    return {
+        "folds": folds,
+        # Of many rows one share tells choices apart.
+        "trial_folds": folds if shape.rows < FEW_ROWS else 1,
+        "held_out": held_out,
+        "refit": refit,
+    }
+
+
+FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS, VERY_MANY_ROWS = 1000, 100, 2500, 20_000
+WIDTH = 512
+WIDE_INPUTS = 1000
+LARGEST_LAYER = 20_000_000
+"""Weights of a first layer: with its gradient and two moments, 320 MB of float32."""
+
+LARGEST_LINEAR = 3_000_000
+"""Weights of a logistic regression: L-BFGS keeps 25 numbers for each, 300 MB of float32."""
+
+
+def hidden_of(shape: Shape) -> tuple[int, ...]:
+    """Return the widths of the feature network."""
+    first = min(WIDTH, max(16, LARGEST_LAYER // shape.features))
+    return (first, WIDTH)
+
+
+def _batch_size(shape: Shape) -> int:
+    wanted = shape.rows / 16
+    if wanted > 128:
+        # Beyond some thousand rows, larger batches keep the number of steps in hand.
+        wanted = max(128, shape.rows / 160)
+    return int(np.clip(2 ** round(math.log2(wanted)), 16, 1024))
+
+
+def _epochs(shape: Shape, batch: int) -> int:
+    """Return passes over the data: about as many steps for few rows as for many."""
+    steps = max(1, round(shape.rows / batch))
+    if shape.rows < MANY_ROWS:
+        return int(np.clip(660 // steps, 16, 55 if shape.rows < FEW_ROWS else 36))
+    return int(np.clip(2400 // steps, 5, 30))
+
+
+def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tuple[Choice, ...]:
+    """Return the choices that are worth a trial."""
+    if "dropout" in own:
+        inputs = own.get("input_dropout", 0.2 if own["dropout"] >= 0.5 else 0.0)
+        return (Choice(hidden, own["dropout"], inputs),)
+    if "input_dropout" in own and hidden:
+        rates = [(units, own["input_dropout"]) for units, _ in DROPOUTS]
+        return tuple(Choice(hidden, *rate) for rate in rates)
+    rates = DROPOUTS
+    if not hidden:
+        # Features that are linear in x have nothing to drop.
+        rates = DROPOUTS[:1]
+    elif shape.rows > VERY_MANY_ROWS:
+        # With so many rows trials take long, and there is less to choose.
+        rates = DROPOUTS[1:2]
+    elif not (shape.sparse or (shape.rows < FEW_ROWS and not shape.exclusive)):
+        # The strong one is for few rows, and for many features that are mostly absent.
+        rates = DROPOUTS[:2]
+    return tuple(Choice(hidden, *rate) for rate in rates)
+
+
+def _objective(value: Any, shape: Shape, missing: float, inference: Any) -> Objective:
+    if isinstance(value, Objective):
+        return value
+    # Solvers that look for labellings have no use for entropy, and say so.
+    softened = is_auto(inference) or isinstance(inference, Descent)
+    # One class says all about the others, so revealing some would teach nothing.
+    reveal = 0.0 if shape.exclusive else 0.9
+    named: dict[str, Objective] = {
+        "unrolled": UnrolledLikelihood(1.0, "local", reveal, missing=missing),
+        "f1": UnrolledLikelihood(1.0, "local", reveal, missing=missing, f1=5.0),
+        "end_to_end": EndToEnd("log", "all", 1.0, "local"),
+        "hinge": Hinge(entropy=1.0 if softened else 0.0, start="local"),
+    }
+    return choose(value, named, "objective")
+
+
+def _energy(value: Any, cross_fit: bool) -> UnsizedEnergy:
+    """Return the energy with a local one in it."""
+    local = (ScoreEnergy if cross_fit else LocalEnergy).unsized()
+    if isinstance(value, UnsizedEnergy):
+        has_local = any(issubclass(term.kind, LocalEnergy) for term in value.terms)
+        return value if has_local else local + value
+    if not isinstance(value, str):
+        raise InputError(
+            f"energy must be a name or a description such as spen.LabelEnergy.unsized("
+            f"measurements=15); received {value!r}."
+        )
+    other = choose(value, CROSS_FITTED if cross_fit else ENERGIES, "energy")
+    return local if other is None else local + other
+
+
+def _inference(value: Any, objective: Objective) -> Inference:
+    if isinstance(value, Inference):
+        return value
+    if not is_auto(value):
+        raise InputError(f"inference must be 'auto' or an Inference; received {value!r}.")
+    if isinstance(objective, EndToEnd):
+        return Descent(MirrorDescent(lr=0.5, momentum=0.0), Stopping(max_steps=10))
+    if isinstance(objective, UnrolledLikelihood):
+        return Descent(MirrorDescent(lr=1.0, momentum=0.0), Stopping(max_steps=5))
+    return Descent(MirrorDescent(lr=0.05, momentum=0.8), Stopping(max_steps=100))
+
+
+def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Check the settings that have a value of the user's own, and return those."""
+    own = {name: value for name, value in settings.items() if not is_auto(value)}
+    if "hidden" in own:
+        hidden = own["hidden"]
+        if isinstance(hidden, str) or not hasattr(hidden, "__len__"):
+            raise InputError(f"hidden must be 'auto' or a tuple of widths; received {hidden!r}.")
+        for width in hidden:
+            check_whole(width, "hidden")
+        own["hidden"] = tuple(int(width) for width in hidden)
+    for name in ("dropout", "input_dropout"):
+        if name in own:
+            check_share(own[name], name)
+    if "weight_decay" in own:
+        check_positive(own["weight_decay"], "weight_decay", zero=True)
+    for name in ("epochs", "batch_size"):
+        if name in own:
+            check_whole(own[name], name)
+    if "missing" in own:
+        check_share(own["missing"], "missing")
+    if "stages" in own:
+        own["stages"] = _stages(own, bool(settings["cross_fit"]))
+    check_decoding(settings)
+    return own
+
+
+def check_decoding(settings: dict[str, Any]) -> None:
+    """Check the settings of held-out rows and decoding."""
+    choose(settings["decoding"], dict.fromkeys(DECODINGS), "decoding")
+    check_positive(settings["held_out"], "held_out")
+    check_share(settings["held_out"], "held_out")
+
+
+def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
+    """Return the user's own stages: all of the training, or with cross_fit the energy's."""
+    stages = own["stages"]
+    if not isinstance(stages, Sequence) or not all(isinstance(each, Stage) for each in stages):
+        raise InputError(f"stages must be 'auto' or a sequence of spen.Stage; received {stages!r}.")
+    if not stages:
+        raise InputError("stages is empty: give at least one Stage, or 'auto'.")
+    if any(each.patience is not None for each in stages):
+        raise InputError(
+            "A stage of a classifier cannot have patience: held-out rows calibrate and tune, so "
+            "they must not stop training too. Set its epochs, and leave patience out."
+        )
+    both = [name for name in ("epochs", "batch_size", "weight_decay") if name in own]
+    if both and not cross_fit:
+        raise InputError(
+            f"stages say what {' and '.join(both)} would say. Leave one of the two out."
+        )
+    # For the same reason the last epoch is kept, not the one that held-out rows like best.
+    return tuple(replace(each, keep="last") for each in stages)
+
+
+def check_missing(settings: dict[str, Any], has_energy: bool) -> None:
+    """Refuse a share of missing labels that nothing would look at."""
+    if not settings["missing"]:
+        return
+    if not is_auto(settings["stages"]):
+        raise InputError("stages say themselves what is missing, in their objectives.")
+    if has_energy and settings["objective"] not in ("unrolled", "f1"):
+        raise InputError(
+            f"missing={settings['missing']!r} works with objective 'unrolled' or 'f1'; received "
+            f"{settings['objective']!r}. An objective of your own takes it as its own setting."
+        )
+
+
+def check_for_classes(settings: dict[str, Any]) -> None:
+    """Refuse what is for sets of labels alone."""
+    neutral = {"cross_fit": False, "linear_member": False, "missing": 0.0, "members": 1}
+    for name, value in neutral.items():
+        if settings[name] != value:
+            raise InputError(
+                f"{name}={settings[name]!r} is for sets of labels; y holds classes. Leave it out."
+            )
+
+
+def is_auto(value: Any) -> bool:
+    """Return whether a setting was left to us."""
+    return isinstance(value, str) and value == "auto"

@@ -1,0 +1,158 @@
+"""Features on one scale, which is what networks train well on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+MOSTLY_ZERO = 0.7
+"""The share of zeros from which on a dense matrix is taken for counts, words or flags."""
+
+FARTHEST = 6.0
+"""Standardised features are cut off here: one odd value must not decide a prediction."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One of two rules, chosen by what the features are.
+
+    Features that vary are standardised: x ↦ (x − shift) / scale, within ±6. Features that
+    are mostly zero (and all sparse matrices) stay sparse: each column is divided by the root
+    mean square of what is not zero, and then each row is brought to one length.
+
+    Attributes:
+        shift: (d,) the mean of each column, or None by the rule for sparse features.
+        scale: (d,) what each column is divided by.
+        length: the length of a row, or None by the rule for dense features.
+    """
+
+    shift: np.ndarray | None
+    scale: np.ndarray
+    length: float | None
+
+    @classmethod
+    def of(cls, X: Any) -> Scaling:
+        """Choose the rule, and measure the columns of X.
+
+        >>> Scaling.of(np.array([[1.0, 5.0], [3.0, 5.0]])).transform(np.array([[4.0, 6.0]]))
+        array([[2., 1.]], dtype=float32)
+        >>> Scaling.of(sparse.csr_array([[3.0, 0.0, 4.0]])).transform([[0.0, 0.0, 1.0]]).toarray()
+        array([[0.        , 0.        , 1.4142135]], dtype=float32)
+        """
+        entries = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
+        if sparse.issparse(X) or entries < (1 - MOSTLY_ZERO) * X.size:
+            return cls._of_sparse(sparse.csr_array(X), max(entries / max(X.shape[0], 1), 1.0))
+        mean = X.mean(axis=0, dtype=np.float64)
+        spread = X.std(axis=0, dtype=np.float64)
+        # What rounding leaves of a constant column is not a scale.
+        real = spread > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
+        return cls(mean, np.where(real, spread, 1.0), None)
+
+    @classmethod
+    def _of_sparse(cls, X: Any, entries: float) -> Scaling:
+        width = X.shape[1]
+        largest = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
+        # Relative to the largest of each column, so that no square overflows.
+        shares = X.data / np.where(largest > 0, largest, 1.0)[X.indices]
+        squares = np.bincount(X.indices, shares**2, minlength=width)
+        counts = np.bincount(X.indices, X.data != 0, minlength=width)
+        size = largest * np.sqrt(squares / np.maximum(counts, 1))
+        return cls(None, np.where(size > 0, size, 1.0), float(np.sqrt(entries)))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are mostly zero."""
+        return self.length is not None
+
+    def transform(self, X: Any) -> Any:
+        """Return the scaled rows as float32; by the rule for sparse features, as CSR."""
+        if self.length is None:
+            dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
+            scaled = (dense - self.shift) / self.scale
+            return np.clip(scaled, -FARTHEST, FARTHEST).astype(np.float32)
+        values, columns, offsets, shape = _entries(X)
+        values = values / self.scale[columns]
+        rows = np.repeat(np.arange(shape[0]), offsets[1:] - offsets[:-1])
+        norms = _norms(values, rows, shape[0])
+        odd = ~((norms > NEAR_ZERO) & (norms < FAR))
+        if odd.any():
+            # Squares of very large or small entries vanish or overflow; those of shares do not.
+            largest = np.zeros(shape[0])
+            np.maximum.at(largest, rows, np.abs(values))
+            values /= np.where(odd & (largest > 0), largest, 1.0)[rows]
+            norms = _norms(values, rows, shape[0])
+        values *= self.length / np.maximum(norms[rows], _TINY)
+        return sparse.csr_array((values.astype(np.float32), columns, offsets), shape=shape)
+
+
+_TINY = np.finfo(float).tiny
+
+NEAR_ZERO, FAR = 1e-140, 1e140
+"""Lengths of rows between which no square that matters vanishes or overflows."""
+
+
+def _norms(values: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    with np.errstate(over="ignore", under="ignore"):
+        return np.sqrt(np.bincount(rows, values * values, minlength=count))
+
+
+def _entries(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
+    """Return the entries of a matrix in compressed rows: values, columns, offsets; its shape.
+
+    They may be the matrix's own arrays. By hand, because scipy takes longer to build a matrix
+    than a row takes to be predicted.
+    """
+    if not sparse.issparse(X):
+        dense = np.asarray(X)
+        rows, columns = np.nonzero(dense)
+        offsets = np.zeros(len(dense) + 1, columns.dtype)
+        np.cumsum(np.bincount(rows, minlength=len(dense)), out=offsets[1:])
+        return dense[rows, columns], columns, offsets, dense.shape
+    plain: Any = X.tocsr()
+    if not plain.has_canonical_format:
+        # A copy, because summing duplicates would change the caller's matrix.
+        plain = plain.astype(np.float64, copy=True)
+        plain.sum_duplicates()
+    return plain.data, plain.indices, plain.indptr, plain.shape
+
+
+CHECKS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+"""What a classifier's rows must be, in the words of scikit-learn's ``check_array``."""
+
+
+def checked_rows(estimator: Any, X: Any) -> Any:
+    """Return rows for a fitted estimator to predict, or raise as scikit-learn does.
+
+    One row takes scikit-learn longer to check than to predict, so what can be seen at a glance
+    to pass all checks, and to come back as it is, skips them.
+
+    Args:
+        estimator: that ``fit`` has given its n_features_in_.
+        X: (n, d) numbers, in any form that ``check_array`` takes.
+    """
+    if not _surely_good(X, vars(estimator)):
+        check_is_fitted(estimator)
+        return validate_data(estimator, X, reset=False, **CHECKS)
+    return X
+
+
+def _surely_good(X: Any, attributes: dict[str, Any]) -> bool:
+    """Return whether an array or a CSR matrix passes; False where it takes a closer look."""
+    # Subclasses may behave in any other way; and where features have names, their lack is told.
+    if type(X) not in _PLAIN or "feature_names_in_" in attributes or X.ndim != 2:
+        return False
+    if X.shape[0] == 0 or X.shape[1] != attributes.get("n_features_in_"):
+        return False
+    values = X if isinstance(X, np.ndarray) else X.data
+    if values.dtype != np.float64 and values.dtype != np.float32:
+        return False
+    # A sum is finite only where all its terms are; where it overflows, they may still be.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()))
+
+
+_PLAIN = (np.ndarray, sparse.csr_array, sparse.csr_matrix)

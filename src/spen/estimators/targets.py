@@ -1,0 +1,330 @@
+"""What people pass as Y: label matrices, named columns, label lists, or one class per row."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d
+
+from spen.batch.arrays import object_array
+from spen.errors import InputError, did_you_mean
+
+_SETS = (list, tuple, set, frozenset)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Labels in one form, and what is needed to give predictions in the user's.
+
+    Attributes:
+        matrix: (n, L) of 0 and 1: CSR, or dense with nan for missing labels. One-hot rows
+            where each row has one class.
+        names: the name of each label; whole numbers where the user gave none.
+        exclusive: True where Y was one class per row.
+        dtype: the type of predictions.
+    """
+
+    matrix: Any
+    names: np.ndarray
+    exclusive: bool
+    dtype: np.dtype
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return self.matrix.shape[0]
+
+
+def read_targets(Y: Any, names: Sequence[Any] | None = None) -> Targets:
+    """Bring Y into one form, or say what is wrong with it.
+
+    Args:
+        Y: the labels.
+        names: of the columns of Y, where it does not name them itself.
+
+    >>> read_targets([["sun", "sea"], [], ["sea"]]).matrix.toarray()
+    array([[1, 1],
+           [0, 0],
+           [1, 0]], dtype=int8)
+    """
+    targets = _read(Y)
+    if names is None:
+        return targets
+    if targets.exclusive or targets.names.dtype.kind == "O":
+        raise InputError("label_names is for a matrix Y; this one names its labels itself.")
+    if len(names) != len(targets.names):
+        raise InputError(
+            f"label_names holds {len(names)} names for {len(targets.names)} columns of Y."
+        )
+    return _of_matrix(targets.matrix, object_array(names), targets.dtype)
+
+
+def _read(Y: Any) -> Targets:
+    if Y is None:
+        raise InputError(
+            "SPENClassifier requires y to be passed, but the target y is None. Pass the labels."
+        )
+    if sparse.issparse(Y):
+        return _of_matrix(_sparse_labels(Y), None, Y.dtype)
+    if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
+        names = object_array(list(Y.columns))
+        return _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
+    if holds_label_lists(Y):
+        return of_lists(Y)
+    values = np.asarray(Y)
+    if values.ndim == 2 and not (values.shape[1] == 1 and _are_classes(values)):
+        return _of_matrix(_dense_labels(numbers(Y), None), None, _label_type(values.dtype))
+    return _of_classes(Y)
+
+
+def _of_matrix(matrix: Any, names: np.ndarray | None, dtype: np.dtype) -> Targets:
+    if matrix.shape[1] == 0:
+        raise InputError("Y has no columns: there is no label to learn.")
+    names = np.arange(matrix.shape[1]) if names is None else names
+    if len(set(names.tolist())) < len(names):
+        raise InputError("Two columns of Y have the same name. Give each label a name of its own.")
+    return Targets(matrix, names, exclusive=False, dtype=dtype)
+
+
+def _label_type(dtype: np.dtype) -> np.dtype:
+    """Predictions have the type of the labels, as scikit-learn's have."""
+    return dtype if dtype.kind in "biuf" else np.dtype(np.int64)
+
+
+def numbers(Y: Any) -> np.ndarray:
+    """Return labels as float32, nan for every kind of missing value."""
+    try:
+        values = np.asarray(Y.to_numpy() if hasattr(Y, "to_numpy") else Y)
+        if values.dtype.kind == "O":
+            # Nullable columns have a missing value of their own.
+            values = np.array([[np.nan if _missing(v) else v for v in row] for row in values])
+        return values.astype(np.float32)
+    except (TypeError, ValueError) as problem:
+        raise InputError(
+            f"Y must hold only 0 and 1 (or nan for a missing label); {problem}."
+        ) from None
+
+
+def _missing(value: Any) -> bool:
+    # pandas' own NA refuses to be compared.
+    return value is None or type(value).__name__ == "NAType" or value != value
+
+
+def _dense_labels(values: np.ndarray, names: np.ndarray | None) -> Any:
+    """Return CSR where all labels are known, dense with nan where some are missing."""
+    missing = np.isnan(values)
+    bad = ~(missing | (values == 0) | (values == 1))
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        named = "" if names is None else f" ({str(names[column])!r})"
+        raise InputError(
+            f"Y must hold only 0 and 1 (or nan for a missing label); row {row}, column "
+            f"{column}{named} holds {values[row, column]:g}. If these are class numbers, pass "
+            "them as a 1-D array; if they are lists of labels, pass sets."
+        )
+    if missing.any():
+        if (~missing).sum() == 0:
+            raise InputError("Y holds nan alone: no label is known.")
+        return values
+    return sparse.csr_array(values.astype(np.int8))
+
+
+def _sparse_labels(Y: Any) -> Any:
+    if Y.ndim != 2 or Y.dtype.kind not in "biuf":
+        raise InputError(f"A sparse Y must be a matrix of 0 and 1; received {Y!r}.")
+    matrix = sparse.csr_array(Y, copy=True)
+    matrix.sum_duplicates()
+    if not np.isin(matrix.data, (0, 1)).all():
+        raise InputError(
+            "Y must hold only 0 and 1; this sparse matrix has other entries. Missing labels (nan) "
+            "need a dense Y."
+        )
+    matrix.eliminate_zeros()
+    return matrix.astype(np.int8)
+
+
+def _are_classes(column: np.ndarray) -> bool:
+    """Say whether one column holds class names or numbers, not 0, 1 and nan."""
+    if column.dtype.kind not in "biuf":
+        return column.dtype.kind != "O" or any(isinstance(v, str) for v in column.ravel())
+    return not (np.isnan(column.astype(float)) | np.isin(column, (0, 1))).all()
+
+
+def holds_label_lists(Y: Any) -> bool:
+    """Say whether Y is a list of label lists, not a matrix written as lists.
+
+    Sets and text always are; lists of numbers are if their lengths differ.
+    """
+    rows: Sequence[Any]
+    if isinstance(Y, list | tuple):
+        rows = Y
+    elif getattr(getattr(Y, "dtype", None), "kind", "") == "O" and getattr(Y, "ndim", 0) == 1:
+        rows = list(Y)
+    else:
+        return False
+    if not rows or not all(isinstance(row, _SETS) for row in rows):
+        return False
+    if any(isinstance(row, set | frozenset) for row in rows):
+        return True
+    if len({len(row) for row in rows}) > 1:
+        return True
+    flat = [label for row in rows for label in row]
+    return not flat or any(isinstance(label, str) for label in flat)
+
+
+def of_lists(rows: Any) -> Targets:
+    """Read a list of label lists."""
+    rows = [list(row) for row in rows]
+    try:
+        names = sorted({label for row in rows for label in row})
+    except TypeError as problem:
+        raise InputError(
+            f"The labels of a list of label lists must be all text or all numbers; {problem}."
+        ) from None
+    if not names:
+        raise InputError("Y holds no label at all: every list is empty.")
+    number = {name: column for column, name in enumerate(names)}
+    offsets = np.cumsum([0, *(len(set(row)) for row in rows)])
+    columns = np.array([number[label] for row in rows for label in sorted(set(row))], dtype=int)
+    matrix = sparse.csr_array(
+        (np.ones(len(columns), np.int8), columns, offsets), shape=(len(rows), len(names))
+    )
+    return _of_matrix(matrix, object_array(names), np.dtype(np.int64))
+
+
+def _of_classes(Y: Any) -> Targets:
+    """Read one class per row."""
+    values = check_array(Y, ensure_2d=False, dtype=None, input_name="y")  # type: ignore[arg-type]
+    if values.ndim == 2 and values.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected. Its values are taken as "
+            "classes; pass y of shape (n_samples,) to say so, for example with ravel().",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+    values = column_or_1d(values)
+    check_classification_targets(values)
+    names, codes = np.unique(values, return_inverse=True)
+    if len(names) < 2:
+        raise InputError(
+            f"y holds one class only ({names[0]!r}); a classifier needs at least two classes. "
+            "For a set of labels per row, pass Y with two dimensions."
+        )
+    rows = np.arange(len(codes) + 1)
+    matrix = sparse.csr_array(
+        (np.ones(len(codes), np.int8), codes.ravel(), rows), shape=(len(codes), len(names))
+    )
+    return Targets(matrix, names, exclusive=True, dtype=names.dtype)
+
+
+def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> np.ndarray:
+    """Return a labelling as a dense (rows, L) matrix in the order of a fitted model's labels.
+
+    Args:
+        Y: labels in any form that ``read_targets`` takes; soft ones in [0, 1] too.
+        names: the labels of the model.
+        exclusive: True where the model has one class per row.
+        rows: how many rows there must be.
+    """
+    if exclusive and np.ndim(Y) == 1 and not sparse.issparse(Y):
+        values = np.asarray(Y)
+        known = np.isin(values, names)
+        if not known.all():
+            raise InputError(
+                f"Y holds {values[~known][0]!r}, which is none of the classes that were fitted."
+            )
+        matrix = (values[:, None] == names[None, :]).astype(np.float32)
+    elif holds_label_lists(Y):
+        matrix = _columns_by_name(of_lists(Y), names)
+    elif hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
+        matrix = _place(numbers(Y), list(Y.columns), names, fill=None)
+    else:
+        matrix = Y.toarray() if sparse.issparse(Y) else numbers(Y)
+        matrix = matrix.astype(np.float32)
+    if matrix.shape != (rows, len(names)):
+        raise InputError(
+            f"Y must have shape ({rows}, {len(names)}), a row for each of X and a column for each "
+            f"label; received {matrix.shape}."
+        )
+    if not ((matrix >= 0) & (matrix <= 1)).all():
+        raise InputError("A labelling must hold numbers from 0 to 1, none of them nan.")
+    return matrix
+
+
+def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
+    """Return known labels as a dense (rows, L) matrix of 1, 0 and nan."""
+    if hasattr(known, "columns") and hasattr(known, "to_numpy"):
+        matrix = _place(numbers(known), list(known.columns), names, fill=np.nan)
+    elif sparse.issparse(known):
+        raise InputError(
+            "known must be dense: 1, 0, or nan for a label to infer. In a sparse matrix a label "
+            "that is absent and one that is unknown look alike."
+        )
+    else:
+        matrix = numbers(known)
+    if matrix.shape != (rows, len(names)):
+        raise InputError(
+            f"known must have shape ({rows}, {len(names)}); received {matrix.shape}. A DataFrame "
+            "may have some of the labels as its columns."
+        )
+    if not (np.isnan(matrix) | np.isin(matrix, (0, 1))).all():
+        raise InputError("known must hold only 1, 0, or nan for a label to infer.")
+    return matrix
+
+
+def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
+    """Return the weight of each label, from one number a label or a dict by name."""
+    if value is None:
+        return None
+    names = targets.names.tolist()
+    if isinstance(value, dict):
+        unknown = [name for name in value if name not in names]
+        if unknown:
+            raise InputError(
+                f"label_weight names {unknown[0]!r}, which is no label. "
+                f"{did_you_mean(str(unknown[0]), map(str, names))}"
+            )
+        value = [value.get(name, 1.0) for name in names]
+    try:
+        weights = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"label_weight must be numbers, or a dict from labels to numbers; received {value!r}."
+        ) from None
+    good = weights.shape == (len(names),) and np.isfinite(weights).all() and (weights >= 0).all()
+    if not good or not weights.any():
+        raise InputError(
+            f"label_weight must be {len(names)} finite numbers of zero or more, one for each "
+            f"label and not all zero; received {value!r}."
+        )
+    return weights
+
+
+def _columns_by_name(targets: Targets, names: np.ndarray) -> np.ndarray:
+    return _place(targets.matrix.toarray(), targets.names.tolist(), names, fill=0.0)
+
+
+def _place(
+    values: np.ndarray, given: list[Any], names: np.ndarray, fill: float | None
+) -> np.ndarray:
+    """Put named columns where the model has them; ``fill`` those that are not given."""
+    number = {name: column for column, name in enumerate(names.tolist())}
+    unknown = [name for name in given if name not in number]
+    if unknown:
+        raise InputError(
+            f"{unknown[0]!r} is no label of this model. "
+            f"{did_you_mean(str(unknown[0]), map(str, number))}"
+        )
+    missing = [name for name in number if name not in set(given)]
+    if missing and fill is None:
+        raise InputError(f"Y lacks {len(missing)} labels of the model, the first {missing[0]!r}.")
+    placed = np.full((values.shape[0], len(number)), 0.0 if fill is None else fill, np.float32)
+    placed[:, [number[name] for name in given]] = values
+    return placed

@@ -1,0 +1,1 @@
+"""Training: stages, the loop over them, and files to go on from."""

@@ -1,0 +1,228 @@
+"""The state of a training run, and the file that lets it go on after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from spen.errors import CheckpointError
+from spen.files import read_tensors, write_tensors
+from spen.training.optimisers import LBFGS
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch came to. ``score`` is None without held-out rows."""
+
+    stage: str
+    epoch: int
+    epochs: int
+    loss: float
+    score: float | None
+    best_epoch: int
+    seconds: float
+
+
+@dataclass
+class History:
+    """The epochs of a run, in order."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+
+    def stage(self, name: str) -> list[Epoch]:
+        """Return the epochs of one stage."""
+        return [epoch for epoch in self.epochs if epoch.stage == name]
+
+    def best_epoch(self, name: str) -> int:
+        """Return the epoch, counted from 1, whose weights the stage kept."""
+        return self.stage(name)[-1].best_epoch
+
+
+class Run:
+    """Where a run stands: weights, optimiser, random state, counters, history."""
+
+    def __init__(
+        self, model: nn.Module, generator: torch.Generator, fingerprint: dict[str, str]
+    ) -> None:
+        self.model = model
+        self.generator = generator
+        self.fingerprint = fingerprint
+        self.history = History()
+        self.stage = 0
+        self.optimiser: torch.optim.Optimizer
+        self._path: Path | None = None
+        self._optimiser_state: dict[str, Tensor] = {}
+        self._start_counting()
+
+    def _start_counting(self) -> None:
+        self.epoch = 0
+        self.best_epoch = 0
+        self.best_score: float | None = None
+        self._best: dict[str, Tensor] = {}
+
+    def attach(self, path: Path, resume: bool) -> None:
+        """Use a checkpoint file: go on from it, or make sure that none is overwritten."""
+        if path.is_dir():
+            raise CheckpointError(f"{path} is a folder. Name a file for the checkpoint.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            if not resume:
+                raise CheckpointError(
+                    f"{path} exists already. Pass resume=True to go on from it, or delete it."
+                )
+            self._load(path)
+        self._path = path
+
+    def enter(self, stage: int, optimiser: torch.optim.Optimizer) -> None:
+        """Begin a stage, or go on inside it after a resume."""
+        self.stage = stage
+        self.optimiser = optimiser
+        names = dict(self.model.named_parameters())
+        for key, tensor in self._optimiser_state.items():
+            name, _, slot = key.rpartition("/")
+            parameter = names[name]
+            # Step counts live on the CPU, as the optimiser itself makes them. Others are copied:
+            # a sum is rounded by where in memory its numbers lie, and a file's lie anywhere.
+            value = tensor if slot == "step" else tensor.to(parameter.device, copy=True)
+            optimiser.state[parameter][slot] = value
+        self._optimiser_state = {}
+
+    def finish_epoch(self, score: float | None) -> None:
+        """Count an epoch, and remember its weights if they are the best so far."""
+        self.epoch += 1
+        if score is None:
+            self.best_epoch = self.epoch
+        elif self.best_score is None or score > self.best_score:
+            self.best_epoch, self.best_score = self.epoch, score
+            self._best = {name: t.detach().clone() for name, t in self._weights()}
+
+    def ended(self, patience: int | None) -> bool:
+        """Say whether the stage is over: it converged, or its score stood still for too long."""
+        if isinstance(self.optimiser, LBFGS) and self.optimiser.ended:
+            return True
+        return patience is not None and self.epoch - self.best_epoch >= patience
+
+    def leave(self, keep: str) -> None:
+        """End a stage with its "best" weights, or its "last"."""
+        if keep == "best":
+            self._restore(self._best)
+        self.stage += 1
+        self._start_counting()
+        self.optimiser.state.clear()
+        self.save()
+
+    def save(self) -> None:
+        """Write the whole state, atomically."""
+        if self._path is None:
+            return
+        names: dict[Tensor, str] = {p: name for name, p in self.model.named_parameters()}
+        tensors = {f"weights/{name}": tensor for name, tensor in self._weights()}
+        tensors |= {f"best/{name}": tensor for name, tensor in self._best.items()}
+        tensors |= {
+            f"optimiser/{names[parameter]}/{slot}": value
+            for parameter, slots in self.optimiser.state.items()
+            for slot, value in slots.items()
+            if isinstance(value, Tensor)
+        }
+        tensors["generator"] = self.generator.get_state()
+        header = {
+            "kind": "training",
+            "fingerprint": self.fingerprint,
+            "stage": self.stage,
+            "epoch": self.epoch,
+            "best_epoch": self.best_epoch,
+            "best_score": self.best_score,
+            "history": [asdict(epoch) for epoch in self.history.epochs],
+        }
+        write_tensors(self._path, tensors, header)
+
+    def _load(self, path: Path) -> None:
+        tensors, header = read_tensors(path)
+        if not isinstance(header, dict) or header.get("kind") != "training":
+            raise CheckpointError(f"{path} is not the checkpoint of a training run.")
+        found = header.get("fingerprint", {})
+        differing = sorted(k for k in self.fingerprint if found.get(k) != self.fingerprint[k])
+        if differing:
+            raise CheckpointError(
+                f"{path} belongs to another run: it differs in {', '.join(differing)}. "
+                "Resume with what it was started with (a model built afresh, not one that was "
+                "trained on), or name another checkpoint."
+            )
+        try:
+            # Weights come last: whatever is wrong with the file, the model is as it was.
+            self.generator.set_state(tensors["generator"])
+            self.stage, self.epoch = header["stage"], header["epoch"]
+            self.best_epoch, self.best_score = header["best_epoch"], header["best_score"]
+            self.history = History([Epoch(**epoch) for epoch in header["history"]])
+            self._optimiser_state = under("optimiser/", tensors)
+            self._best = under("best/", tensors)
+            weights = under("weights/", tensors)
+            shapes = {name: tensor.shape for name, tensor in self._weights()}
+            if {name: tensor.shape for name, tensor in weights.items()} != shapes:
+                raise KeyError("weights")
+        except (KeyError, TypeError, RuntimeError) as problem:
+            raise CheckpointError(f"{path} is damaged: {problem!r} does not fit.") from None
+        self._restore(weights)
+
+    def _weights(self) -> Iterable[tuple[str, Tensor]]:
+        return self.model.state_dict().items()
+
+    @torch.no_grad()
+    def _restore(self, weights: dict[str, Tensor]) -> None:
+        current = dict(self._weights())
+        for name, tensor in weights.items():
+            current[name].copy_(tensor)
+
+
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose name starts with a prefix, without it."""
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+
+
+def describe(thing: Any) -> str:
+    """Return a text that is equal for equal settings, whatever objects hold them."""
+    if is_dataclass(thing) and not isinstance(thing, type):
+        inner = {f.name: getattr(thing, f.name) for f in fields(thing)}
+    elif isinstance(thing, list | tuple):
+        return f"[{', '.join(describe(item) for item in thing)}]"
+    elif isinstance(thing, dict):
+        return f"{{{', '.join(f'{k!r}: {describe(v)}' for k, v in thing.items())}}}"
+    elif isinstance(thing, Tensor):
+        return f"tensor({digest([thing])})"
+    elif isinstance(thing, str | int | float | bool | None | np.ndarray | np.generic):
+        return repr(thing)
+    else:
+        inner = getattr(thing, "__dict__", {})
+    name = getattr(thing, "__qualname__", type(thing).__qualname__)
+    return f"{name}({', '.join(f'{k}={describe(v)}' for k, v in sorted(inner.items()))})"
+
+
+def describe_module(model: nn.Module) -> str:
+    """Return a text of every module's class, settings and parameter shapes."""
+    lines = []
+    for name, module in model.named_modules():
+        settings = {
+            key: describe(value)
+            for key, value in sorted(vars(module).items())
+            if not key.startswith("_") and key != "training"
+        }
+        shapes = {key: tuple(value.shape) for key, value in module.named_parameters(recurse=False)}
+        lines.append(f"{name}: {type(module).__qualname__} {settings} {shapes}")
+    return "\n".join(lines)
+
+
+def digest(tensors: Iterable[Tensor | None]) -> str:
+    """Return a checksum of tensors: their shapes and bytes."""
+    hasher = hashlib.sha256()
+    for tensor in tensors:
+        if tensor is not None:
+            hasher.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+            hasher.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return hasher.hexdigest()

@@ -1,0 +1,278 @@
+"""Training: one loop over stages, read from top to bottom.
+
+A stage says what is trained, with which objective and how long; the paper's recipe
+(local, then global with local clamped, then everything at a small rate) is a list of
+stages. Nothing here knows which objective it runs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spen.batch.context import masked
+from spen.batch.rows import row_batches
+from spen.batch.splits import Split
+from spen.decoding import tune_threshold
+from spen.errors import InputError, check_whole
+from spen.model import SPEN
+from spen.training.checkpoint import Epoch, History, Run, describe, describe_module, digest
+from spen.training.optimisers import LBFGS, OPTIMISERS
+from spen.training.rows import TrainingRows
+from spen.training.stage import Stage, check_stages
+
+EVALUATED_AT_ONCE = 4096
+"""Held-out rows that are scored at a time, to bound memory."""
+
+SUMMED_AT_ONCE = 512
+"""Rows whose gradients are computed at a time when all are summed."""
+
+Score = Callable[[Tensor, Tensor], float]
+Callback = Callable[[Epoch], None]
+
+
+def best_f1(truth: Tensor, soft: Tensor) -> float:
+    """Return the example-averaged F1 at its best threshold."""
+    return tune_threshold(truth, soft)[1]
+
+
+def train(
+    model: SPEN,
+    stages: Sequence[Stage],
+    train: Split | tuple[Any, Any],
+    valid: Split | tuple[Any, Any] | None = None,
+    *,
+    seed: int = 0,
+    score: Score = best_f1,
+    label_weight: Any = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Path | str | None = None,
+    resume: bool = False,
+) -> History:
+    """Train a model in place, stage after stage.
+
+    With held-out rows each stage ends with the weights of its best epoch (or its last, if it
+    says so); without them, with those of its last.
+
+    Args:
+        model: what to train.
+        stages: what to do, in order.
+        train: the training rows.
+        valid: held-out rows, for early stopping.
+        seed: decides the order of rows and all dropout masks.
+        score: ``score(truth, soft prediction)`` of the held-out rows; larger is better.
+            A label that is missing there counts as absent, and as not predicted.
+        label_weight: (L,) the weight of each label in the loss; None means one.
+        callbacks: called after each epoch, for progress.
+        checkpoint: a file that holds the whole state after each epoch.
+        resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
+            to a run that was never interrupted.
+    """
+    check_stages(stages, valid is not None)
+    check_whole(seed, "seed", least=0)
+    rows = TrainingRows.of(model, train, "train", label_weight)
+    held_out = None if valid is None else TrainingRows.of(model, valid, "valid")
+    generator = torch.Generator(model.reference.device).manual_seed(seed)
+    run = Run(model, generator, _fingerprint(model, stages, rows, held_out, seed, score))
+    if checkpoint is not None:
+        run.attach(Path(checkpoint), resume)
+
+    for index in range(run.stage, len(stages)):
+        stage = stages[index]
+        with _only_training(model, stage):
+            run.enter(index, _optimiser(model, stage))
+            learn_from, judge_by = rows, held_out
+            if "features" not in stage.parts:
+                learn_from = rows.with_features(model)
+                judge_by = None if held_out is None else held_out.with_features(model)
+            while run.epoch < stage.epochs and not run.ended(stage.patience):
+                began = time.perf_counter()
+                loss = _train_epoch(model, stage, learn_from, run)
+                value = None if judge_by is None else _evaluate(model, stage, judge_by, score)
+                run.finish_epoch(value)
+                epoch = Epoch(
+                    stage=stage.name,
+                    epoch=run.epoch,
+                    epochs=stage.epochs,
+                    loss=loss,
+                    score=value,
+                    best_epoch=run.best_epoch,
+                    seconds=time.perf_counter() - began,
+                )
+                run.history.epochs.append(epoch)
+                run.save()
+                for callback in callbacks:
+                    callback(epoch)
+            run.leave(stage.keep)
+    return run.history
+
+
+def _train_epoch(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+    """Make one pass over the rows, or one iteration on all of them; return the mean loss."""
+    if isinstance(run.optimiser, LBFGS):
+        mean = run.optimiser.step(lambda: _sum_gradients(model, stage, rows, run))
+        remedy = "Scale the inputs, or begin the stage at other weights."
+    else:
+        mean = _train_batches(model, stage, rows, run)
+        remedy = f"Lower its lr ({stage.lr}), or set clip."
+    if not math.isfinite(mean):
+        raise InputError(
+            f"Training diverged in stage {stage.name!r}, epoch {run.epoch + 1}: the loss is "
+            f"{mean}. {remedy}"
+        )
+    return mean
+
+
+def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+    """Take one step per mini-batch, in random order; return the mean loss on the way."""
+    n, device = rows.inputs.shape[0], rows.inputs.device
+    order = torch.randperm(n, generator=run.generator, device=device)
+    batches = order.split(stage.batch_size)
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for index, batch in enumerate(batches):
+        share_left = _share_left(stage, run.epoch + index / len(batches))
+        for group in run.optimiser.param_groups:
+            group["lr"] = group["full_lr"] * share_left
+        losses = _losses(model, stage, rows, batch, run.generator)
+        run.optimiser.zero_grad()
+        # The mean over examples, so that rates do not depend on the batch size.
+        losses.mean().backward()
+        if stage.clip is not None:
+            torch.nn.utils.clip_grad_norm_(_trained(model, stage), stage.clip)
+        run.optimiser.step()
+        total += losses.detach().sum()
+    return float(total) / n
+
+
+def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+    """Add the gradient of the mean loss of all rows to the parameters; return that loss."""
+    (n, width), device = rows.inputs.shape, rows.inputs.device
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    before = run.generator.get_state()
+    for batch in row_batches(n, width, SUMMED_AT_ONCE, device):
+        losses = _losses(model, stage, rows, batch, run.generator)
+        (losses.sum() / n).backward()
+        total += losses.detach().sum(dtype=torch.float64)
+    if not torch.equal(run.generator.get_state(), before):
+        raise InputError(
+            f"Stage {stage.name!r} uses lbfgs, but its loss is random: it draws dropout masks or "
+            "reveals labels. A line search needs the same loss each time. Leave dropout and "
+            "reveal out, or choose another optimiser."
+        )
+    return float(total) / n
+
+
+def _losses(
+    model: SPEN, stage: Stage, rows: TrainingRows, batch: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Return the loss of each row of a batch, times its weight."""
+    masks = generator if "features" in stage.parts else None
+    context = rows.context(model, batch, masks)
+    losses = stage.objective.loss(model, stage.inference, context, generator)
+    if context.weight is not None:
+        losses = losses * context.weight
+    if not losses.requires_grad:
+        raise InputError(
+            f"Stage {stage.name!r} trains {stage.parts}, but its objective "
+            f"{type(stage.objective).__name__} does not depend on them."
+        )
+    return losses
+
+
+@torch.no_grad()
+def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> float:
+    n, width = rows.inputs.shape
+    truths, softs = [], []
+    for batch in row_batches(n, width, EVALUATED_AT_ONCE, rows.inputs.device):
+        context = rows.context(model, batch, None)
+        soft = stage.objective.predict(model, stage.inference, context).y
+        # A label that is missing is neither there nor predicted.
+        softs.append(masked(soft, context.observed))
+        truths.append(context.target)
+    value = float(score(torch.cat(truths), torch.cat(softs)))
+    if not math.isfinite(value):
+        raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
+    return value
+
+
+def _share_left(stage: Stage, epochs_done: float) -> float:
+    """Return the share of its rate that the schedule leaves a stage."""
+    if stage.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * epochs_done / stage.epochs))
+
+
+def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
+    """Return what a stage trains; what the user froze stays frozen."""
+    named = [parameter for part in stage.parts for parameter in model.part(part)]
+    return [parameter for parameter in dict.fromkeys(named) if parameter.requires_grad]
+
+
+@contextmanager
+def _only_training(model: SPEN, stage: Stage) -> Iterator[None]:
+    """Clamp what the stage does not train, and give it back as it was."""
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    trained = set(_trained(model, stage))
+    if not trained:
+        raise InputError(
+            f"Stage {stage.name!r} trains {stage.parts}, of which this model has no parameters."
+        )
+    try:
+        for parameter in before:
+            parameter.requires_grad_(parameter in trained)
+        yield
+    finally:
+        for parameter, flag in before.items():
+            parameter.requires_grad_(flag)
+            parameter.grad = None
+
+
+def _optimiser(model: SPEN, stage: Stage) -> torch.optim.Optimizer:
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    of_global_energies = set(model.part("global"))
+    groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+    for parameter in _trained(model, stage):
+        decay = 0.0 if "bias" in names[parameter] else stage.weight_decay
+        apart = stage.global_lr is not None and parameter in of_global_energies
+        rate = stage.global_lr if apart else stage.lr
+        groups.setdefault((rate or stage.lr, decay), []).append(parameter)
+    settings: dict[str, Any] = {} if stage.optimiser == "lbfgs" else {"lr": stage.lr}
+    if stage.optimiser == "sgd":
+        settings["momentum"] = stage.momentum
+    elif stage.optimiser == "adamw":
+        # One pass over the weights instead of ten; wide networks spend most of a step here.
+        settings["fused"] = True
+    return OPTIMISERS[stage.optimiser](
+        [
+            {"params": parameters, "weight_decay": decay, "full_lr": rate}
+            for (rate, decay), parameters in groups.items()
+        ],
+        **settings,
+    )
+
+
+def _fingerprint(
+    model: SPEN,
+    stages: Sequence[Stage],
+    rows: TrainingRows,
+    held_out: TrainingRows | None,
+    seed: int,
+    score: Score,
+) -> dict[str, str]:
+    """Return what a checkpoint must agree with before a run goes on from it."""
+    return {
+        "model": describe_module(model),
+        "initial weights": digest(model.state_dict().values()),
+        "stages": describe(stages),
+        "training rows": rows.digest(),
+        "held-out rows": "none" if held_out is None else held_out.digest(),
+        "seed": str(seed),
+        "score": describe(score),
+    }

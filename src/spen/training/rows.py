@@ -1,0 +1,103 @@
+"""Training rows as a model takes them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spen.batch.arrays import as_label_rows, as_rows, as_weights
+from spen.batch.context import Context, take
+from spen.batch.rows import Rows, SparseRows, densify, row_batches, whole_batch
+from spen.batch.splits import Split
+from spen.domains import UnitBox
+from spen.errors import InputError
+from spen.features import Identity
+from spen.model import SPEN
+from spen.training.checkpoint import digest
+
+LARGEST_KEPT = 2**30
+"""Bytes of features that are computed once and kept; more are computed batch by batch."""
+
+AT_ONCE = 4096
+"""Rows whose features are computed at a time, to bound memory."""
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows of inputs and labels, checked once and handed out batch by batch.
+
+    Attributes:
+        inputs: (n, n_inputs), dense or sparse.
+        target: (n, L), dense or sparse.
+        observed: (n, L) where the target counts; None means everywhere.
+        weight: (n,) the weight of each row; None means one.
+        label_weight: (L,) the weight of each label; None means one.
+        features: (n, f) F(x) where it was computed before; None computes it when asked for.
+    """
+
+    inputs: Rows
+    target: Rows
+    observed: Tensor | None
+    weight: Tensor | None
+    label_weight: Tensor | None
+    features: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls, model: SPEN, split: Split | tuple[Any, Any], name: str, label_weight: Any = None
+    ) -> TrainingRows:
+        """Check rows against a model; ``name`` is what errors call them."""
+        if not isinstance(split, Split):
+            if not isinstance(split, tuple | list) or len(split) != 2:
+                raise InputError(
+                    f"{name} must be a Split or a pair (X, Y); received {type(split).__name__}. "
+                    "Of a Dataset, pass one part, such as data.train."
+                )
+            split = Split(*split)
+        like: dict[str, Any] = {"dtype": model.reference.dtype, "device": model.reference.device}
+        inputs = as_rows(split.X, f"{name} X", columns=model.features.n_inputs, **like)
+        n, size = inputs.shape[0], model.domain.size
+        target, observed = as_label_rows(split.Y, f"{name} Y", columns=size, rows=n, **like)
+        if isinstance(target, SparseRows) and not isinstance(model.domain, UnitBox):
+            target = densify(whole_batch(target))
+        if isinstance(target, Tensor):
+            target, observed = model.domain.complete_target(target, observed)
+        weight = None if split.weight is None else as_weights(split.weight, n, **like)
+        if label_weight is not None:
+            label_weight = as_weights(label_weight, size, "label_weight", **like)
+        return cls(inputs, target, observed, weight, label_weight)
+
+    def digest(self) -> str:
+        """Return a checksum of everything."""
+        dense = (self.observed, self.weight, self.label_weight)
+        parts = ((r,) if isinstance(r, Tensor) else r.parts() for r in (self.inputs, self.target))
+        return digest((*itertools.chain(*parts), *dense))
+
+    @torch.no_grad()
+    def with_features(self, model: SPEN) -> TrainingRows:
+        """Compute the features once, for training that leaves them as they are."""
+        n, width = self.inputs.shape
+        size = n * model.features.n_features * model.reference.element_size()
+        # F(x) = x is no work, and sparse rows had better stay sparse.
+        if isinstance(model.features, Identity) or size > LARGEST_KEPT:
+            return self
+        features = model.reference.new_empty(n, model.features.n_features)
+        for batch in row_batches(n, width, AT_ONCE, self.inputs.device):
+            features[batch] = model.features.of(self.inputs[batch])
+        return replace(self, features=features)
+
+    def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:
+        """Return the context of some rows; a generator draws the feature network's masks."""
+        if (features := take(self.features, rows)) is None:
+            features = model.features.of(self.inputs[rows], masks)
+        return Context(
+            features=features,
+            target=densify(self.target[rows]),
+            observed=take(self.observed, rows),
+            weight=take(self.weight, rows),
+            label_weight=self.label_weight,
+        )
