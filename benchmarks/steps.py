@@ -78,7 +78,7 @@ def trained(nonlinearity: str, seed: int, path: Path | None) -> tuple[Any, Any, 
         made.fit(train.X[kept], train.Y[kept])
         if path is not None:
             made.save(path)
-    return made, made._scaling.transform(train.X[held]), train.Y[held].toarray()
+    return made, made.predictor_.scale(train.X[held]), train.Y[held].toarray()
 
 
 def cross_tuned_f1(truth: np.ndarray, soft: np.ndarray) -> float:

@@ -84,9 +84,9 @@ def test_the_contract_of_scikit_learn(estimator, check):
 def test_br_is_one_vs_rest_logistic_regression(data):
     X, Y = data.train.X, data.train.Y
     clf = BRClassifier(C=0.3, random_state=0).fit(X, Y)
-    scaled = clf._scaling.transform(X)
+    scaled = clf.predictor_.scale(X)
     other = OneVsRestClassifier(LogisticRegression(C=0.3, tol=1e-8, max_iter=1000)).fit(scaled, Y)
-    rows = clf._scaling.transform(data.test.X)
+    rows = clf.predictor_.scale(data.test.X)
     soft = clf.model_.solve_with(
         lambda context: clf.plan_.prediction.objective.predict(
             clf.model_, clf.plan_.prediction.inference, context

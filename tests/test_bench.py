@@ -179,7 +179,7 @@ def test_every_path_gives_the_same_answers(subject):
 
 def test_the_forward_pass_is_the_label_wise_model(subject):
     model, classifier = subject.model, subject.classifier
-    scaled = classifier._scaling.transform(subject.timed.X).toarray()
+    scaled = classifier.predictor_.scale(subject.timed.X).toarray()
     scores = model.local_scores(model.context(scaled))
     torch.testing.assert_close(subject.forward(), torch.sigmoid(-scores))
 

@@ -109,7 +109,7 @@ def test_scores_of_several_models_are_averaged(data):
     rows = data.train.X, data.train.Y
     single = spen.baselines.MLPClassifier(**common).fit(*rows)
     three = spen.baselines.MLPClassifier(members=3, **common).fit(*rows)
-    scaled = three._scaling.transform(data.test.X)
+    scaled = three.predictor_.scale(data.test.X)
     models = [
         spen.SPEN(network, local, spen.UnitBox(16))
         for network, local in zip(
@@ -147,7 +147,7 @@ def test_a_linear_model_weighs_as_much_as_all_networks(data):
     mixed = spen.baselines.MLPClassifier(members=2, linear_member=True, **common).fit(*rows)
     features = mixed.model_.features
     assert features.weights == (0.25, 0.25, 0.5)
-    scaled = mixed._scaling.transform(sparse.csr_matrix(data.test.X))
+    scaled = mixed.predictor_.scale(sparse.csr_matrix(data.test.X))
     each = []
     for network, local in zip(features.networks, features.locals, strict=True):
         model = spen.SPEN(network, local, spen.UnitBox(16))

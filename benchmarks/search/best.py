@@ -22,16 +22,16 @@ import torch
 
 import spen
 from spen.batch.splits import Split
+from spen.decoding import decode
 from spen.estimators.fit import (
     Fit,
     cross_fitted,
     densified,
     folds_by,
-    held_out_by,
     judge,
     sharing_runs,
 )
-from spen.estimators.plan import Plan, Shape, decode
+from spen.estimators.plan import Plan, Shape
 from spen.estimators.recipe import make_plan
 from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
@@ -176,12 +176,12 @@ def main() -> None:
     if options.part == "label-wise":
         for tried in LABEL_WISE[options.dataset]:
             began = time.perf_counter()
-            plan = make_plan(PROTOCOL | network | tried, shape).choose(0)
-            held = held_out_by(work, plan, folds)
+            plan = make_plan(PROTOCOL | network | tried, shape)
+            held = work.hold_out(plan, folds)
             soft = torch.sigmoid(torch.from_numpy(held.scores.X)).numpy()
             record(tried, scores(plan, densified(held.scores.Y), soft), began)
         return
-    plan = make_plan(PROTOCOL | network | CHOSEN[options.dataset], shape).choose(0)
+    plan = make_plan(PROTOCOL | network | CHOSEN[options.dataset], shape)
     if options.part == "members":
         with sharing_runs():
             for networks, linear in (
@@ -194,12 +194,12 @@ def main() -> None:
             ):
                 began = time.perf_counter()
                 several = replace(plan, members=networks, linear_member=linear)
-                held = held_out_by(work, several, folds)
+                held = work.hold_out(several, folds)
                 soft = torch.sigmoid(torch.from_numpy(held.scores.X)).numpy()
                 tried = {"members": networks, "linear_member": linear}
                 record(tried, scores(plan, densified(held.scores.Y), soft), began)
         return
-    scored = held_out_by(work, plan, folds)
+    scored = work.hold_out(plan, folds)
     truth = densified(scored.scores.Y)
     soft = torch.sigmoid(torch.from_numpy(scored.scores.X)).numpy()
     record({"kind": "none"}, scores(plan, truth, soft), time.perf_counter())

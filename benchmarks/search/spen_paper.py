@@ -35,9 +35,9 @@ import spen
 from spen.batch.splits import Split
 from spen.decoding import apply_threshold, tune_threshold
 from spen.estimators.calibration import Calibration
-from spen.estimators.diagnosis import diagnose
-from spen.estimators.fit import densified, soft_labels, start_at_frequencies
+from spen.estimators.fit import densified, start_at_frequencies
 from spen.estimators.plan import Prediction
+from spen.estimators.predictor import diagnose
 from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
 
@@ -196,7 +196,7 @@ def crossed_f1(truth: np.ndarray, soft: np.ndarray, calibrate: bool) -> float:
 def score(model: spen.SPEN, prediction: Prediction, held: Split) -> dict[str, Any]:
     """Return F1 with calibration and without."""
     truth = densified(held.Y)
-    soft = soft_labels(model, prediction, held.X).y.numpy()
+    soft = prediction.solve(model, held.X).y.numpy()
     return {
         "f1": crossed_f1(truth, soft, calibrate=False),
         "f1_calibrated": crossed_f1(truth, soft, calibrate=True),

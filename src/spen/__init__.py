@@ -24,7 +24,7 @@ _PUBLIC = {
     "Dataset": "spen.data.dataset",
     "Descent": "spen.inference.descent",
     "Detached": "spen.inference.backward",
-    "Diagnosis": "spen.estimators.diagnosis",
+    "Diagnosis": "spen.estimators.predictor",
     "Domain": "spen.domains",
     "EndToEnd": "spen.objectives.end_to_end",
     "Energy": "spen.energies.base",
@@ -124,8 +124,8 @@ if TYPE_CHECKING:
     from spen.errors import SpenError as SpenError
     from spen.errors import UnknownNameError as UnknownNameError
     from spen.estimators.classifier import SPENClassifier as SPENClassifier
-    from spen.estimators.diagnosis import Diagnosis as Diagnosis
     from spen.estimators.model_file import load as load
+    from spen.estimators.predictor import Diagnosis as Diagnosis
     from spen.estimators.structure import LabelStructure as LabelStructure
     from spen.features import MLP as MLP
     from spen.features import Features as Features

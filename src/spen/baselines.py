@@ -120,7 +120,7 @@ class BRClassifier(_Linear):
 
     C: str | float = "auto"
 
-    def _plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan:
         decays = _decays(self.C, STRENGTHS, shape)
         choices = tuple(Choice((), weight_decay=decay) for decay in decays)
         return _convex_plan(self, shape, CrossEntropy(), choices)
@@ -152,7 +152,7 @@ class LRClassifier(_Linear):
     loss: str = "logistic"
     C: str | float = "auto"
 
-    def _plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan:
         losses: dict[str, Objective] = {"logistic": CrossEntropy(), "squared": SquaredError()}
         objective = choose(self.loss, losses, "loss")
         largest = min(shape.labels, shape.features)
@@ -185,7 +185,7 @@ class MLPClassifier(_Network):
     members: int = 1
     linear_member: bool = False
 
-    def _plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False) | {"energy": "local"}, shape)
 
 
@@ -221,7 +221,7 @@ class DMFClassifier(_Network):
     pairwise_rate: float = 1e-3
     pairwise_decay: float = 1e-2
 
-    def _plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan:
         check_whole(self.terms, "terms")
         check_whole(self.steps, "steps")
         energy = LocalEnergy.unsized() + ConditionalPairwiseEnergy.unsized(terms=self.terms)
@@ -264,7 +264,7 @@ class PRLRClassifier(_Network):
 
     missing: str | float = "auto"
 
-    def _plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False) | {"energy": "local"}, shape)
 
 

@@ -22,10 +22,42 @@ from spen.metrics import (
 THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
 """The thresholds that are tried: 0, .01 to .05, and .10 to .75 in steps of .05."""
 
+DECODINGS = ("threshold", "label_thresholds", "expected_f1")
+"""How a classifier's probabilities may become labels; "half" is for those that need no tuning."""
+
 _TINY = np.finfo(float).tiny
 
 LARGEST_EMPTY = 10.0
 """The most by which empty label sets are taken to be likelier than for independent labels."""
+
+
+def decode(soft: Any, decoding: str, tuned: Any) -> np.ndarray:
+    """Turn probabilities into labels of 0 and 1.
+
+    Args:
+        soft: (n, L) probabilities.
+        decoding: one of DECODINGS, or "half" for labels that are on above ½.
+        tuned: the threshold or thresholds; for "expected_f1" how likely empty rows are.
+    """
+    if decoding == "expected_f1":
+        return expected_f1(soft, empty=tuned)
+    return apply_threshold(soft, tuned)
+
+
+def tune_decodings(truth: Any, soft: Any, decoding: str) -> dict[str, Any]:
+    """Return what decodings choose on held-out rows (see ``decode``), by their names.
+
+    What takes long, a threshold for each label, is tuned only where it is the decoding asked for.
+    """
+    if decoding == "half":
+        return {"half": 0.5}
+    tuned: dict[str, Any] = {
+        "threshold": tune_threshold(truth, soft)[0],
+        "expected_f1": tune_empty(truth, soft),
+    }
+    if decoding == "label_thresholds":
+        tuned[decoding] = tune_label_thresholds(truth, soft)[0]
+    return tuned
 
 
 def apply_threshold(soft: Any, threshold: Any) -> np.ndarray:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 import spen.threads  # noqa: F401  (its import makes forks safe)
-from spen.batch.arrays import as_known, as_mask, as_matrix, as_rows, as_targets, as_weights
+from spen.batch.arrays import Arrays
 from spen.batch.context import Context
 from spen.batch.rows import filled_batch, filled_rows, row_batches, row_spans, whole_batch
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.form import Form
 from spen.energies.local import LocalEnergy
-from spen.errors import InputError, check_positive, check_whole, choose
+from spen.errors import InputError, check_positive, check_whole, choose, one_of
 from spen.features import Features
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import ROW_TILE, Descent
+
+STARTS = ("uniform", "local")
+"""Where inference may begin: the domain's centre, or the local model's output."""
 
 PARTS = ("features", "local", "global")
 """What a training stage can name: the feature network, the local energy, all other energies."""
@@ -109,23 +112,23 @@ class SPEN(nn.Module):
             weight: (n,) the weight of each example.
             generator: draws dropout masks; None means none are drawn.
         """
-        source = as_rows(inputs, "X", columns=self.features.n_inputs, **self._like)
-        batch = whole_batch(source)
+        arrays = self.arrays
+        batch = whole_batch(arrays.rows(inputs, "X", self.features.n_inputs))
         rows, size = batch.shape[0], self.domain.size
         if target is not None:
-            target, seen = as_targets(target, "Y", columns=size, rows=rows, **self._like)
+            target, seen = arrays.targets(target, "Y", size, rows)
             target, seen = self.domain.complete_target(target, seen)
-            observed = as_mask(observed, seen, rows, size, self.reference.device)
+            observed = arrays.mask(observed, seen, rows, size)
         if known is not None:
-            known = as_known(known, rows, size, **self._like)
+            known = arrays.known(known, rows, size)
         if weight is not None:
-            weight = as_weights(weight, rows, **self._like)
+            weight = arrays.weights(weight, rows)
         return Context(self.features.of(batch, generator), target, known, observed, weight)
 
     @property
-    def _like(self) -> dict[str, Any]:
-        reference = self.reference
-        return {"dtype": reference.dtype, "device": reference.device}
+    def arrays(self) -> Arrays:
+        """What turns arrays into tensors of the type and on the device of the model."""
+        return Arrays(self.reference.dtype, self.reference.device)
 
     def local_scores(self, context: Context) -> Tensor:
         """Return the local energy's score of each label, (n, L): minus its logit."""
@@ -134,7 +137,7 @@ class SPEN(nn.Module):
 
     def starting_point(self, context: Context, start: Literal["uniform", "local"]) -> Tensor:
         """Return where inference begins: the domain's centre, or the local model's output."""
-        choose(start, _STARTS, "start")
+        one_of(start, STARTS, "start")
         if start == "uniform":
             return self.domain.uniform(context.features)
         return self._output_of(self.local_scores(context))
@@ -164,7 +167,7 @@ class SPEN(nn.Module):
 
         Both together take less than one after the other: local scores are computed once.
         """
-        choose(start, _STARTS, "start")
+        one_of(start, STARTS, "start")
         terms = energy_terms(self.energy)
         problems = [term.bind(context, generator) for term in terms]
         problem = self._smooth(problems, context, entropy)
@@ -246,42 +249,51 @@ class SPEN(nn.Module):
         known: Any = None,
         batch_size: int = 4096,
     ) -> Solution:
-        """Run ``solve`` on one batch of inputs after the other, and join what it returns.
+        """Run ``solve`` on each of the ``contexts`` of some inputs, and join what it returns."""
+        batches = self.contexts(inputs, known=known, batch_size=batch_size)
+        return join_solutions([solve(context).first(rows) for context, rows in batches])
+
+    def contexts(
+        self, inputs: Any, *, known: Any = None, batch_size: int = 4096
+    ) -> Iterator[tuple[Context, int]]:
+        """Yield the context of one batch of inputs after the other, and how many rows it has.
+
+        Batches are filled up with copies of their last row, so that no row is rounded apart from
+        others; what is computed of rows beyond that number is to be left out.
 
         Args:
-            solve: from the context of a batch to its solution.
             inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
-            batch_size: how many inputs are solved at a time, to bound memory.
+            batch_size: how many inputs are taken at a time, to bound memory.
+
+        >>> import spen
+        >>> model = spen.SPEN(spen.Identity(2), spen.LocalEnergy(2, 3), spen.UnitBox(3), seed=0)
+        >>> [model.local_scores(context)[:rows].shape for context, rows in model.contexts([[0, 1]])]
+        [torch.Size([1, 3])]
         """
         check_whole(batch_size, "batch_size")
-        network, like = self.features, self._like
-        source = as_rows(inputs, "X", columns=network.n_inputs, **like)
+        arrays, network = self.arrays, self.features
+        source = arrays.rows(inputs, "X", network.n_inputs)
         rows, width = source.shape
         if known is not None:
-            known = as_known(known, rows, self.domain.size, **like)
-        parts = []
+            known = arrays.known(known, rows, self.domain.size)
         for first, last in row_spans(rows, width, batch_size):
-            # Filled up with copies of the last row, so that no row is rounded apart.
-            features = network.of(filled_batch(source, first, last, ROW_TILE))
+            with torch.no_grad():
+                features = network.of(filled_batch(source, first, last, ROW_TILE))
             held = None if known is None else filled_rows(known, first, last, ROW_TILE)
-            parts.append(solve(Context(features, known=held)).first(last - first))
-        return join_solutions(parts)
+            yield Context(features, known=held), last - first
 
     @torch.no_grad()
     def energy_of(self, inputs: Any, y: Any, *, batch_size: int = 4096) -> Tensor:
         """Return the energy (n,) of any labelling, soft or hard."""
-        source = as_rows(inputs, "X", columns=self.features.n_inputs, **self._like)
+        source = self.arrays.rows(inputs, "X", self.features.n_inputs)
         rows, width = source.shape
-        labelling = as_matrix(y, "y", columns=self.domain.size, rows=rows, **self._like)
+        labelling = self.arrays.matrix(y, "y", self.domain.size, rows)
         energies = [
             self.energy.bind(Context(self.features.of(source[chunk]))).value(labelling[chunk])
             for chunk in row_batches(rows, width, batch_size, source.device)
         ]
         return torch.cat(energies)
-
-
-_STARTS: dict[str, None] = {"uniform": None, "local": None}
 
 
 def _scores_of(local: LocalEnergy, bound: Problem, context: Context) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 import spen
-from spen.estimators.diagnosis import warn_unless_converged
+from spen.estimators.predictor import warn_unless_converged
 from spen.inference.base import Solution, Status
 
 WANTED = {Status.CONVERGED, Status.OPTIMAL}

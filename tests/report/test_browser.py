@@ -9,7 +9,6 @@ import torch
 from pages import fitted
 
 import spen
-from spen.estimators.fit import soft_labels
 from spen.report.gather import gather
 from spen.report.page import write_page
 from spen.report.subject import Judged, Subject
@@ -113,7 +112,7 @@ def test_a_label_that_is_set_moves_the_others_as_python_says(opened, subject, fa
     known = np.full((1, 6), np.nan)
     known[0, label] = value
     rows = subject.scaled[[example["row"] - 1]]
-    expected = soft_labels(subject.model, subject.prediction, rows, known).y[0].tolist()
+    expected = subject.prediction.solve(subject.model, rows, known).y[0].tolist()
     after = shown(opened)
     assert after == pytest.approx(dict(zip(subject.label_names, expected, strict=True)), abs=2e-3)
     others = [name for k, name in enumerate(subject.label_names) if k != label]
@@ -132,7 +131,7 @@ def test_two_labels_may_be_set(opened, subject, facts):
     known = torch.full((1, 6), torch.nan)
     known[0, 0], known[0, 5] = 1, 0
     rows = subject.scaled[[example["row"] - 1]]
-    expected = soft_labels(subject.model, subject.prediction, rows, known.numpy()).y[0].tolist()
+    expected = subject.prediction.solve(subject.model, rows, known.numpy()).y[0].tolist()
     assert shown(opened) == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=2e-3)
 
 

@@ -10,7 +10,6 @@ from pages import fitted, node, run_solver, subject_of
 import spen
 from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import NONLINEARITIES
-from spen.estimators.fit import soft_labels
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField, MirrorBundle, MirrorDescent, ProjectedGradient
 from spen.report.facts.arrays import packed
@@ -175,10 +174,13 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
             SOLVE,
             **found,
             known=listed,
-            calibration={"scale": clf._calibration.scale, "shift": clf._calibration.shift.tolist()},
+            calibration={
+                "scale": clf.predictor_.calibration.scale,
+                "shift": clf.predictor_.calibration.shift.tolist(),
+            },
             decoding={"name": clf.plan_.decoding, "tuned": tuned},
         )
-        solution = soft_labels(subject.model, subject.prediction, subject.scaled[rows], held)
+        solution = subject.prediction.solve(subject.model, subject.scaled[rows], held)
         # Single precision there, double here.
         assert np.allclose([a["y"] for a in answers], solution.y.numpy(), atol=2e-3)
         with warnings.catch_warnings():

@@ -37,7 +37,7 @@ def make(**changes):
 @pytest.mark.parametrize(("dataset", "method"), EVERY)
 def test_the_settings_of_every_method_make_a_classifier_with_a_plan(dataset, method):
     made = classifier(settings_of(dataset)[method], **HERE)
-    plan = made._plan(SHAPES[dataset])
+    plan = made.plan(SHAPES[dataset])
     assert plan.stages
     assert made.random_state == 0
     assert json.loads(json.dumps(brief(plan))) == brief(plan), "a record can hold it"
@@ -57,7 +57,7 @@ def test_the_same_features_and_tuning_are_on_offer_to_networks(dataset):
 @pytest.mark.parametrize("dataset", SHAPES)
 def test_the_papers_recipe_is_the_papers(dataset):
     made = classifier(settings_of(dataset)["spen-paper"], **HERE)
-    plan = made._plan(SHAPES[dataset])
+    plan = made.plan(SHAPES[dataset])
     (label,) = [term for term in plan.energy.terms if term.kind is spen.LabelEnergy]
     assert label.settings["measurements"] == (5 if dataset == "delicious" else 15)
     assert label.settings["nonlinearity"] in ("hardtanh", "relu")

@@ -1,8 +1,9 @@
-"""Turns what people pass into tensors, or says what is wrong with it."""
+"""Arrays that people pass, turned into tensors, or what is wrong with them in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,178 +15,133 @@ from spen.batch.rows import Rows, SparseRows
 from spen.errors import InputError
 
 
-def as_tensor(value: Any, name: str, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-    """Return ``value`` as a detached dense tensor of the given type, whatever array it was."""
-    if isinstance(value, Tensor):
-        if value.layout != torch.strided or value.is_complex():
-            raise InputError(f"{name} must be a dense tensor of real numbers.")
-        return value.detach().to(dtype=dtype, device=device)
-    try:
-        array = np.ma.filled(np.ma.asarray(value), np.nan) if np.ma.isMaskedArray(value) else value
-        array = np.asarray(array)
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"its entries are of type {array.dtype}")
-    except (TypeError, ValueError, RuntimeError) as problem:
-        raise InputError(f"{name} must be an array of numbers; {problem}.") from None
-    # A copy in a plain type: other byte orders, long doubles and read-only arrays come in too.
-    plain = np.array(array, dtype=np.float64 if dtype == torch.float64 else np.float32)
-    return torch.from_numpy(plain).to(dtype=dtype, device=device)
+@dataclass(frozen=True)
+class Arrays:
+    """The type and the device that a model computes with; its methods turn arrays into such.
 
+    In all of them ``name`` is what errors call the array, and a number of rows or columns is
+    what the array must have; None takes any.
 
-def as_matrix(
-    value: Any,
-    name: str = "X",
-    *,
-    columns: int | None = None,
-    rows: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | None = None,
-) -> Tensor:
-    """Return a finite (rows, columns) matrix, or say where it is not one."""
-    matrix = as_tensor(value, name, dtype, device)
-    _check_shape(matrix, name, columns, rows)
-    bad = ~torch.isfinite(matrix)
-    if bad.any():
-        row, column = _first(bad)
-        raise InputError(
-            f"{name} must hold finite numbers; row {row}, column {column} holds "
-            f"{matrix[row, column].item()}. Drop or fill such entries first."
-        )
-    return matrix
-
-
-def as_rows(
-    value: Any,
-    name: str = "X",
-    *,
-    columns: int | None = None,
-    rows: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | None = None,
-) -> Rows:
-    """Return finite inputs: a matrix, or a sparse matrix that stays sparse."""
-    if not sparse.issparse(value):
-        return as_matrix(value, name, columns=columns, rows=rows, dtype=dtype, device=device)
-    kept = _as_sparse(value, name, columns, rows, dtype, device)
-    if not np.isfinite(kept.matrix.data).all():
-        raise InputError(f"{name} must hold finite numbers; some entry is nan or infinite.")
-    return kept
-
-
-def as_label_rows(
-    value: Any,
-    name: str = "Y",
-    *,
-    columns: int | None = None,
-    rows: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | None = None,
-) -> tuple[Rows, Tensor | None]:
-    """Return labels as ``as_targets`` does, but leave a sparse matrix sparse."""
-    if not sparse.issparse(value):
-        return as_targets(value, name, columns=columns, rows=rows, dtype=dtype, device=device)
-    kept = _as_sparse(value, name, columns, rows, dtype, device)
-    if not np.isin(kept.matrix.data, (0, 1)).all():
-        raise InputError(f"{name} must hold only 0 and 1; this sparse matrix has other entries.")
-    return kept, None
-
-
-def _as_sparse(
-    value: Any,
-    name: str,
-    columns: int | None,
-    rows: int | None,
-    dtype: torch.dtype,
-    device: torch.device | None,
-) -> SparseRows:
-    if value.ndim != 2 or value.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be a matrix of real numbers; received {value!r}.")
-    kept = SparseRows(value, dtype, device)
-    _check_shape(kept, name, columns, rows)
-    return kept
-
-
-def as_targets(
-    value: Any,
-    name: str = "Y",
-    *,
-    columns: int | None = None,
-    rows: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Return a 0/1 matrix and the mask of what was observed (None: everything).
-
-    A nan marks a missing label: its target is 0 and its mask False.
+    >>> Arrays().targets([[1, np.nan]], "Y")
+    (tensor([[1., 0.]]), tensor([[ True, False]]))
     """
-    matrix = as_tensor(value, name, dtype, device)
-    if matrix.ndim == 1:
-        raise InputError(
-            f"{name} must have two dimensions, (rows, labels) of 0 and 1; "
-            f"received shape {tuple(matrix.shape)}. If these are class numbers, pass one-hot "
-            "rows and a Simplex domain."
-        )
-    _check_shape(matrix, name, columns, rows)
-    missing = torch.isnan(matrix)
-    bad = ~((matrix == 0) | (matrix == 1) | missing)
-    if bad.any():
-        row, column = _first(bad)
-        raise InputError(
-            f"{name} must hold only 0 and 1 (or nan for a missing label); row {row}, "
-            f"column {column} holds {matrix[row, column].item():g}."
-        )
-    if not missing.any():
-        return matrix, None
-    return torch.nan_to_num(matrix, nan=0.0), ~missing
 
+    dtype: torch.dtype = torch.float32
+    device: torch.device | None = None
 
-def as_known(
-    value: Any,
-    rows: int,
-    columns: int,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | None = None,
-) -> Tensor:
-    """Return a matrix of labels to hold fixed: 1, 0, or nan for unknown."""
-    targets, observed = as_targets(
-        value, "known", columns=columns, rows=rows, dtype=dtype, device=device
-    )
-    return targets if observed is None else torch.where(observed, targets, torch.nan)
+    def tensor(self, value: Any, name: str) -> Tensor:
+        """Return a detached dense tensor, whatever array it was."""
+        if isinstance(value, Tensor):
+            if value.layout != torch.strided or value.is_complex():
+                raise InputError(f"{name} must be a dense tensor of real numbers.")
+            return value.detach().to(dtype=self.dtype, device=self.device)
+        try:
+            filled = np.ma.filled(value, np.nan) if np.ma.isMaskedArray(value) else value
+            array = np.asarray(filled)
+            if array.dtype.kind not in "biuf":
+                raise TypeError(f"its entries are of type {array.dtype}")
+        except (TypeError, ValueError, RuntimeError) as problem:
+            raise InputError(f"{name} must be an array of numbers; {problem}.") from None
+        # A copy in a plain type: other byte orders, long doubles and read-only arrays come in too.
+        plain = np.array(array, dtype=self._plain)
+        return torch.from_numpy(plain).to(dtype=self.dtype, device=self.device)
 
+    def matrix(
+        self, value: Any, name: str, columns: int | None = None, rows: int | None = None
+    ) -> Tensor:
+        """Return a finite (rows, columns) matrix, or say where it is not one."""
+        matrix = self.tensor(value, name)
+        _check_shape(matrix, name, columns, rows)
+        bad = ~torch.isfinite(matrix)
+        if bad.any():
+            row, column = bad.nonzero()[0].tolist()
+            raise InputError(
+                f"{name} must hold finite numbers; row {row}, column {column} holds "
+                f"{matrix[row, column].item()}. Drop or fill such entries first."
+            )
+        return matrix
 
-def as_mask(
-    value: Any, also: Tensor | None, rows: int, columns: int, device: torch.device
-) -> Tensor | None:
-    """Return the mask of what was observed: both ``value`` and ``also``, None for all."""
-    if value is None:
-        return also
-    mask = as_tensor(value, "observed", torch.float32, device)
-    _check_shape(mask, "observed", columns, rows)
-    return mask.bool() if also is None else mask.bool() & also
+    def rows(self, value: Any, name: str, columns: int | None = None) -> Rows:
+        """Return finite inputs: a matrix, or a sparse matrix that stays sparse."""
+        if not sparse.issparse(value):
+            return self.matrix(value, name, columns)
+        kept = self._sparse(value, name, columns, None)
+        if not np.isfinite(kept.matrix.data).all():
+            raise InputError(f"{name} must hold finite numbers; some entry is nan or infinite.")
+        return kept
 
+    def targets(
+        self, value: Any, name: str, columns: int | None = None, rows: int | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return a 0/1 matrix and the mask of what was observed (None: everything).
 
-def as_weights(
-    value: Any, size: int, name: str = "weight", *, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    """Return the weights of examples or labels: finite and not negative."""
-    weight = as_tensor(value, name, dtype, device)
-    if weight.shape != (size,):
-        raise InputError(f"{name} must have shape ({size},); received {tuple(weight.shape)}.")
-    if not (torch.isfinite(weight) & (weight >= 0)).all():
-        raise InputError(f"{name} must hold finite numbers of zero or more.")
-    return weight
+        A nan marks a missing label: its target is 0 and its mask False.
+        """
+        matrix = self.tensor(value, name)
+        if matrix.ndim == 1:
+            raise InputError(
+                f"{name} must have two dimensions, (rows, labels) of 0 and 1; "
+                f"received shape {tuple(matrix.shape)}. If these are class numbers, pass one-hot "
+                "rows and a Simplex domain."
+            )
+        _check_shape(matrix, name, columns, rows)
+        missing = torch.isnan(matrix)
+        bad = ~((matrix == 0) | (matrix == 1) | missing)
+        if bad.any():
+            row, column = bad.nonzero()[0].tolist()
+            raise InputError(
+                f"{name} must hold only 0 and 1 (or nan for a missing label); row {row}, "
+                f"column {column} holds {matrix[row, column].item():g}."
+            )
+        if not missing.any():
+            return matrix, None
+        return torch.nan_to_num(matrix, nan=0.0), ~missing
 
+    def label_rows(
+        self, value: Any, name: str, columns: int, rows: int
+    ) -> tuple[Rows, Tensor | None]:
+        """Return labels as ``targets`` does, but leave a sparse matrix sparse."""
+        if not sparse.issparse(value):
+            return self.targets(value, name, columns, rows)
+        kept = self._sparse(value, name, columns, rows)
+        if not np.isin(kept.matrix.data, (0, 1)).all():
+            raise InputError(
+                f"{name} must hold only 0 and 1; this sparse matrix has other entries."
+            )
+        return kept, None
 
-def object_array(items: Sequence[Any]) -> np.ndarray:
-    """Return a vector of objects; numpy alone would make a matrix of tuples.
+    def known(self, value: Any, rows: int, columns: int) -> Tensor:
+        """Return a matrix of labels to hold fixed: 1, 0, or nan for unknown."""
+        targets, observed = self.targets(value, "known", columns, rows)
+        return targets if observed is None else torch.where(observed, targets, torch.nan)
 
-    >>> object_array([("a", 1), ("b", 2)]).shape
-    (2,)
-    """
-    array = np.empty(len(items), dtype=object)
-    for position, item in enumerate(items):
-        array[position] = item
-    return array
+    def mask(self, value: Any, also: Tensor | None, rows: int, columns: int) -> Tensor | None:
+        """Return the mask of what was observed: both ``value`` and ``also``, None for all."""
+        if value is None:
+            return also
+        mask = Arrays(device=self.device).tensor(value, "observed")
+        _check_shape(mask, "observed", columns, rows)
+        return mask.bool() if also is None else mask.bool() & also
+
+    def weights(self, value: Any, size: int, name: str = "weight") -> Tensor:
+        """Return the weights of examples or labels: finite and not negative."""
+        weight = self.tensor(value, name)
+        if weight.shape != (size,):
+            raise InputError(f"{name} must have shape ({size},); received {tuple(weight.shape)}.")
+        if not (torch.isfinite(weight) & (weight >= 0)).all():
+            raise InputError(f"{name} must hold finite numbers of zero or more.")
+        return weight
+
+    @property
+    def _plain(self) -> type[np.floating]:
+        return np.float64 if self.dtype == torch.float64 else np.float32
+
+    def _sparse(self, value: Any, name: str, columns: int | None, rows: int | None) -> SparseRows:
+        if value.ndim != 2 or value.dtype.kind not in "biuf":
+            raise InputError(f"{name} must be a matrix of real numbers; received {value!r}.")
+        kept = SparseRows(value, self.dtype, self.device)
+        _check_shape(kept, name, columns, rows)
+        return kept
 
 
 def _check_shape(matrix: Rows, name: str, columns: int | None, rows: int | None) -> None:
@@ -201,6 +157,13 @@ def _check_shape(matrix: Rows, name: str, columns: int | None, rows: int | None)
         raise InputError(f"{name} must have {rows} rows; received {matrix.shape[0]}.")
 
 
-def _first(mask: Tensor) -> tuple[int, int]:
-    row, column = mask.nonzero()[0].tolist()
-    return row, column
+def object_array(items: Sequence[Any]) -> np.ndarray:
+    """Return a vector of objects; numpy alone would make a matrix of tuples.
+
+    >>> object_array([("a", 1), ("b", 2)]).shape
+    (2,)
+    """
+    array = np.empty(len(items), dtype=object)
+    for position, item in enumerate(items):
+        array[position] = item
+    return array

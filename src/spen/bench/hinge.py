@@ -46,7 +46,7 @@ def measure_hinge(subject: Subject, effort: Effort) -> dict[str, Any]:
 def training_rows(subject: Subject) -> Split:
     """Return the rows of a training epoch as the model takes them."""
     learned = subject.learned
-    scaled = subject.classifier._scaling.transform(learned.X)
+    scaled = subject.classifier.predictor_.scale(learned.X)
     return Split(scaled, learned.Y, learned.weight)
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 import torch
 
-from spen.batch.arrays import as_rows
 from spen.batch.context import Context
 from spen.batch.rows import Inputs, whole_batch
 from spen.batch.splits import Split
@@ -89,11 +88,9 @@ class Subject:
 
     def batch_of(self, rows: Split) -> Inputs:
         """Return rows as the feature network takes them quickest, on the device."""
-        reference = self.model.reference
-        scaled = self.classifier._scaling.transform(rows.X)
+        scaled = self.classifier.predictor_.scale(rows.X)
         columns = self.model.features.n_inputs
-        like = {"dtype": reference.dtype, "device": reference.device}
-        return whole_batch(as_rows(scaled, "X", columns=columns, **like))
+        return whole_batch(self.model.arrays.rows(scaled, "X", columns))
 
     @cached_property
     def stopping(self) -> Stopping:

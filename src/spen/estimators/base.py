@@ -11,7 +11,6 @@ from types import MethodType
 from typing import Any, Self
 
 import numpy as np
-import torch
 from scipy import sparse as scipy_sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import (
@@ -26,11 +25,11 @@ from sklearn.utils.validation import (
 from spen.batch.splits import RowDigests, Split
 from spen.decoding import probability_rows
 from spen.domains import Simplex, UnitBox
-from spen.errors import InputError, choose
+from spen.errors import InputError
 from spen.estimators.calibration import log_odds
-from spen.estimators.diagnosis import Diagnosis, diagnose, lowest_labels, warn_unless_converged
-from spen.estimators.fit import Fitted, fit, soft_labels
-from spen.estimators.plan import Plan, Shape, decode
+from spen.estimators.fit import Fitted, fit
+from spen.estimators.plan import Plan, Shape
+from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
 from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
@@ -65,7 +64,7 @@ class SettingAndMethod:
 class LabelClassifier(ClassifierMixin, BaseEstimator):
     """The contract of spen's classifiers: label sets or classes, probabilities, names, files.
 
-    A subclass has a constructor and says by ``_plan`` how it is trained.
+    A subclass has a constructor and says by ``plan`` how it is trained.
 
     Attributes:
         classes_: the classes, or the numbers of the labels, 0 to L − 1.
@@ -78,6 +77,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
         plan_: the sizes and the training that were chosen.
+        predictor_: the ``Predictor``, the path from checked rows to labels.
         notes_: text for readers of the model file: training rows, versions, the command.
     """
 
@@ -92,7 +92,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     verbose: int
 
     @abstractmethod
-    def _plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan:
         """Return how to train on data of this shape; check the constructor's arguments."""
 
     def fit(
@@ -140,7 +140,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         n_rows, n_features = inputs.shape
         size = len(targets.names)
         shape = Shape(n_rows, n_features, size, scaling.sparse, targets.exclusive)
-        plan = self._plan(shape)
+        plan = self.plan(shape)
         weights = label_weights(self.label_weight, targets)
         if weights is not None:
             weights = weights / weights.max()
@@ -151,40 +151,30 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             plan,
             rows,
             domain,
+            seed=_seed(self.random_state),
             label_weight=weights,
             device=usable_device(self.device),
-            seed=_seed(self.random_state),
-            verbose=bool(self.verbose),
+            title="fit" if self.verbose else None,
         )
         validate_data(self, X, skip_check_array=True)
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
-        self._take(fitted, scaling, targets, RowDigests.of(inputs))
+        self.take(fitted, scaling, targets, RowDigests.of(inputs))
         self.notes_ = {"training rows": f"{n_rows:,}"} | versions()
         return self
 
-    def _take(
-        self,
-        fitted: Fitted,
-        scaling: Scaling,
-        targets: Targets,
-        seen: RowDigests,
-    ) -> None:
+    def take(self, fitted: Fitted, scaling: Scaling, labels: Targets, seen: RowDigests) -> None:
         """Take over what was fitted or loaded."""
-        self.model_ = fitted.model
-        self._tuned = fitted.tuned
-        self.tuned_ = fitted.tuned.get(fitted.plan.decoding)
+        plan = fitted.plan
+        self.model_, self.plan_ = fitted.model, plan
+        self.predictor_ = fitted.predictor(scaling)
+        self.tuned_ = fitted.tuned.get(plan.decoding)
         self.held_out_score_ = fitted.score
-        self.history_ = fitted.history
-        self.refit_history_ = fitted.refit_history
-        self.plan_ = fitted.plan
-        self.label_names_ = targets.names
-        self.classes_ = targets.names if targets.exclusive else np.arange(len(targets.names))
-        self._scaling = scaling
-        self._calibration = fitted.calibration
-        self._label_type = targets.dtype
-        self._seen = seen
+        self.history_, self.refit_history_ = fitted.history, fitted.refit_history
+        self.label_names_, self.label_type_ = labels.names, labels.dtype
+        self.classes_ = labels.names if labels.exclusive else np.arange(len(labels.names))
+        self.training_rows_ = seen
 
     # Predictions ------------------------------------------------------------------------
 
@@ -203,9 +193,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 flipped one by one while that lowers the energy. For those who ask what the
                 energy prefers; decoding is tuned for F1, and this is not.
         """
+        predictor = self._fitted()
         inputs, known = self._inputs(X, known)
         for name, asked in (("sparse", sparse), ("polish", polish)):
-            if self._exclusive and asked:
+            if predictor.exclusive and asked:
                 raise InputError(f"{name}=True is for sets of labels; this model predicts classes.")
         parts = []
         for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
@@ -214,24 +205,24 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             some = inputs if inputs.shape[0] <= ROWS_AT_ONCE else inputs[chunk]
             held = None if known is None else known[chunk]
             if polish:
-                scaled = self._scaling.transform(some)
-                labels = lowest_labels(self.model_, scaled, self.plan_.prediction, held)
+                labels = predictor.lowest_labels(some, held)
             else:
-                labels = self._decode(self._probabilities(some, held), self.plan_.decoding)
+                labels = predictor.decode(predictor.probabilities(some, held))
             parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
         if sparse:
-            return scipy_sparse.vstack(parts, format="csr").astype(self._label_type)
+            return scipy_sparse.vstack(parts, format="csr").astype(self.label_type_)
         labels = np.concatenate(parts)
-        if self._exclusive:
+        if predictor.exclusive:
             return self.classes_[labels.argmax(1)]
-        return labels.astype(self._label_type)
+        return labels.astype(self.label_type_)
 
     def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
         """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
 
         Classes have probabilities that sum to 1.
         """
-        return self._probabilities(*self._inputs(X, known))
+        inputs, known = self._inputs(X, known)
+        return self._fitted().probabilities(inputs, known).cpu().numpy()
 
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
@@ -241,14 +232,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             decoding: None for the classifier's own; "threshold" and "expected_f1" are always
                 tuned along with it.
         """
-        check_is_fitted(self)
-        rows = probability_rows(probabilities, self.model_.domain.size)
-        return self._decode(rows, self.plan_.decoding if decoding is None else decoding)
-
-    def _decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray:
-        if self._exclusive:
-            return (np.arange(len(self.classes_)) == probabilities.argmax(1)[:, None]).astype(int)
-        return decode(probabilities, decoding, choose(decoding, self._tuned, "decoding"))
+        predictor = self._fitted()
+        rows = probability_rows(probabilities, len(self.label_names_))
+        return predictor.decode(rows, decoding)
 
     def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
         """Return scores (n, L): log-odds, less those of the threshold where there is one.
@@ -256,7 +242,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         For two classes, (n,): the log-odds of the second.
         """
         probabilities = self.predict_proba(X, known).astype(np.float64)
-        if self._exclusive:
+        if self._fitted().exclusive:
             scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
         scores = log_odds(probabilities)
@@ -264,7 +250,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_labels(self, X: Any, known: Any = None) -> list[list[Any]]:
         """Return the names of the labels of each row; for classes, lists of one."""
-        if self._exclusive:
+        if self._fitted().exclusive:
             return [[name] for name in self.predict(X, known).tolist()]
         labels = self.predict(X, known, sparse=True)
         names = self.label_names_.tolist()
@@ -279,9 +265,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             X: (n, d) numbers.
             Y: labels in any form that ``fit`` takes; soft ones in [0, 1] too.
         """
-        inputs, _ = self._inputs(X, None)
-        labelling = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
-        return self.model_.energy_of(self._scaling.transform(inputs), labelling).cpu().numpy()
+        inputs, labelling = self._labelled(X, Y)
+        scaled = self._fitted().scale(inputs)
+        return self.model_.energy_of(scaled, labelling).cpu().numpy()
 
     def diagnose(self, X: Any, Y: Any, *, polish: bool = False) -> Diagnosis:
         """Say how inference goes on rows whose labels are known.
@@ -294,10 +280,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             Y: labels in any form that ``fit`` takes.
             polish: diagnose what ``predict(polish=True)`` does.
         """
-        inputs, _ = self._inputs(X, None)
-        truth = align(Y, self.label_names_, self._exclusive, inputs.shape[0])
-        scaled = self._scaling.transform(inputs)
-        return diagnose(self.model_, scaled, truth, self.plan_.prediction, polish=polish)
+        inputs, truth = self._labelled(X, Y)
+        return self._fitted().diagnose(inputs, truth, polish=polish)
 
     def seen_in_training(self, X: Any) -> np.ndarray:
         """Return which rows have the same features as some training row, (n,).
@@ -305,7 +289,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         Scores of such rows say little about new ones.
         """
         inputs, _ = self._inputs(X, None)
-        return self._seen.contains(inputs)
+        return self.training_rows_.contains(inputs)
 
     def structure(self) -> LabelStructure:
         """Return what was learned about labels: the measurement matrix, with their names."""
@@ -326,27 +310,20 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     # How it works -----------------------------------------------------------------------
 
-    @property
-    def _exclusive(self) -> bool:
-        return isinstance(self.model_.domain, Simplex)
+    def _fitted(self) -> Predictor:
+        """Return the predictor, or raise as scikit-learn does where ``fit`` was not called."""
+        if "predictor_" not in vars(self):
+            check_is_fitted(self)
+        return self.predictor_
 
-    def _inputs(self, X: Any, known: Any) -> tuple[Any, np.ndarray | None]:
+    def _inputs(self, X: Any, known: Any = None) -> tuple[Any, np.ndarray | None]:
         inputs = checked_rows(self, X)
         rows = inputs.shape[0]
         return inputs, None if known is None else align_known(known, self.label_names_, rows)
 
-    def _probabilities(self, inputs: Any, known: np.ndarray | None) -> np.ndarray:
-        scaled = self._scaling.transform(inputs)
-        solution = soft_labels(self.model_, self.plan_.prediction, scaled, known)
-        warn_unless_converged(solution)
-        soft = self._calibration.apply(solution.y.cpu().numpy())
-        return soft if known is None else self._hold(soft, known)
-
-    def _hold(self, soft: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """Give known labels their value, which calibration must not touch."""
-        domain = self.model_.domain
-        held = domain.complete_known(torch.from_numpy(known))
-        return domain.hold(torch.from_numpy(soft), held).numpy()
+    def _labelled(self, X: Any, Y: Any) -> tuple[Any, np.ndarray]:
+        exclusive, (inputs, _) = self._fitted().exclusive, self._inputs(X)
+        return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

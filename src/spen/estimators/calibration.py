@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from scipy import special
+from torch import Tensor
 
 from spen.domains import DUAL_LIMIT
 
 RIDGE = 5.0
 """How many decisions' worth of trust there is in no correction at all."""
+
+_TINY = np.finfo(float).tiny
 
 SCALES = (0.2, 3.0)
 """The least and the largest scale: beyond, a network is wrong in other ways."""
@@ -47,34 +53,47 @@ class Calibration:
         if exclusive:
             return cls(_softmax_scale(truth, soft), np.zeros(soft.shape[1]), True)
         known = ~np.isnan(truth)
-        target, z = np.nan_to_num(truth).astype(float), _log_odds(soft)
+        target = np.nan_to_num(truth).astype(float)
+        z = _log_odds(torch.from_numpy(soft).double()).numpy()
         scale, shift = _newton(target, z, known)
         labels = np.zeros(z.shape[1])
         for _ in range(8):
-            p = _sigmoid(scale * z + shift + labels)
+            p = special.expit(scale * z + shift + labels)
             slope = (known * (p - target)).sum(0) + RIDGE * labels
             bend = (known * p * (1 - p)).sum(0) + RIDGE
             labels -= np.clip(slope / bend, -1, 1)
         return cls(scale, shift + labels, False)
 
-    def apply(self, soft: np.ndarray) -> np.ndarray:
-        """Return calibrated probabilities as float32, strictly inside (0, 1)."""
+    @cached_property
+    def neutral(self) -> bool:
+        """Whether it leaves probabilities as they are."""
+        return self.scale == 1 and not self.shift.any()
+
+    def apply(self, soft: Any) -> Any:
+        """Return calibrated probabilities as float32, strictly inside (0, 1).
+
+        Args:
+            soft: (n, L) probabilities, as a tensor or an array; what comes back is one too, and a
+                tensor stays on its device.
+        """
+        if not isinstance(soft, Tensor):
+            return self.apply(torch.from_numpy(np.asarray(soft))).numpy()
+        if self.neutral:
+            return soft.float()
+        y = soft.double()
         if self.exclusive:
-            dual = self.scale * np.log(np.maximum(soft.astype(float), np.finfo(float).tiny))
-            dual = np.maximum(dual - dual.max(1, keepdims=True), -DUAL_LIMIT)
-            parts = np.exp(dual)
-            return (parts / parts.sum(1, keepdims=True)).astype(np.float32)
-        dual = _log_odds(soft)
-        dual *= self.scale
-        dual += self.shift
-        return _sigmoid(_clipped(dual, -DUAL_LIMIT, DUAL_LIMIT)).astype(np.float32)
+            dual = self.scale * y.clamp_min(_TINY).log()
+            dual = (dual - dual.amax(1, keepdim=True)).clamp_min(-DUAL_LIMIT)
+            return torch.softmax(dual, 1).float()
+        dual = self.scale * _log_odds(y) + torch.as_tensor(self.shift, device=y.device)
+        return dual.clamp_(-DUAL_LIMIT, DUAL_LIMIT).sigmoid_().float()
 
 
 def _newton(target: np.ndarray, z: np.ndarray, known: np.ndarray) -> tuple[float, float]:
     """Return the scale and the shift that all labels share."""
     scale, shift = 1.0, 0.0
     for _ in range(12):
-        p = _sigmoid(scale * z + shift)
+        p = special.expit(scale * z + shift)
         error, weight = known * (p - target), known * p * (1 - p)
         slope = np.array([(error * z).sum() + RIDGE * (scale - 1), error.sum() + RIDGE * shift])
         cross = (weight * z).sum()
@@ -87,7 +106,7 @@ def _newton(target: np.ndarray, z: np.ndarray, known: np.ndarray) -> tuple[float
 
 def _softmax_scale(truth: np.ndarray, soft: np.ndarray) -> float:
     """Return the scale of least log loss, by trying them: it is a function of one number."""
-    z = np.log(np.maximum(soft.astype(float), np.finfo(float).tiny))
+    z = np.log(np.maximum(soft.astype(float), _TINY))
     scales = np.geomspace(*SCALES, 61)
 
     def loss(scale: float) -> float:
@@ -99,24 +118,10 @@ def _softmax_scale(truth: np.ndarray, soft: np.ndarray) -> float:
     return float(min(scales, key=loss))
 
 
-def _log_odds(soft: np.ndarray) -> np.ndarray:
-    p = _clipped(soft.astype(float), 1e-7, 1 - 1e-7)
+def _log_odds(y: Tensor) -> Tensor:
+    p = y.clamp(1e-7, 1 - 1e-7)
     # One logarithm: p is in double precision, and 1 − p loses nothing that matters.
-    odds = p / (1 - p)
-    return np.log(odds, out=odds)
-
-
-def _sigmoid(z: np.ndarray) -> np.ndarray:
-    """Return σ(z), in the memory of z."""
-    np.exp(np.negative(z, out=z), out=z)
-    z += 1
-    return np.reciprocal(z, out=z)
-
-
-def _clipped(values: np.ndarray, least: float, most: float) -> np.ndarray:
-    """Return the values, cut off in place."""
-    np.maximum(values, least, out=values)
-    return np.minimum(values, most, out=values)
+    return (p / (1 - p)).log_()
 
 
 def log_odds(probability: Any) -> Any:

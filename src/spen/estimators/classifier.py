@@ -135,5 +135,5 @@ class SPENClassifier(LabelClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _plan(self, shape: Shape) -> Plan:
+    def plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False), shape)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +17,15 @@ from scipy import sparse
 from torch import Tensor
 
 from spen.batch.splits import Split
+from spen.decoding import decode, tune_decodings
 from spen.domains import Domain, Simplex
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError
 from spen.estimators.calibration import Calibration
-from spen.estimators.plan import LINEAR, Plan, Prediction, decode
+from spen.estimators.plan import LINEAR, Plan
+from spen.estimators.predictor import Predictor
+from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity
 from spen.metrics import counts, row_f1
 from spen.model import SPEN
@@ -30,8 +34,11 @@ from spen.stacking import LabelScores, ScoreEnergy
 from spen.training.checkpoint import Epoch, History, describe, digest
 from spen.training.loop import best_f1, train
 
-if TYPE_CHECKING:
-    from spen.training.checkpoint import Epoch
+MEMBER_SEEDS = 7919
+"""How far apart the seeds of the models are that are averaged."""
+
+Folds = Sequence[tuple[np.ndarray, np.ndarray]]
+"""(kept, held out) row numbers."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,13 @@ class Fitted:
     history: History
     refit_history: History | None
 
+    def predictor(self, scaling: Scaling) -> Predictor:
+        """Return the path from rows to labels, for rows that are scaled as these were."""
+        plan = self.plan
+        return Predictor(
+            self.model, plan.prediction, scaling, self.calibration, plan.decoding, self.tuned
+        )
+
 
 @torch.inference_mode(False)
 @torch.enable_grad()
@@ -64,37 +78,38 @@ def fit(
     rows: Split,
     domain: Domain,
     *,
-    label_weight: np.ndarray | None,
-    device: torch.device,
     seed: int,
-    verbose: bool,
+    label_weight: np.ndarray | None = None,
+    device: torch.device | None = None,
+    title: str | None = None,
 ) -> Fitted:
-    """Train a model by a plan: make its choice, calibrate and tune it, train on all rows."""
+    """Train a model by a plan: make its choice, calibrate and tune it, train on all rows.
+
+    Args:
+        plan: what to carry out.
+        rows: scaled inputs, labels and weights.
+        domain: where the output lives.
+        seed: decides every random draw.
+        label_weight: (L,) how much each label counts.
+        device: where to train; None is the CPU.
+        title: of a progress bar; None shows none.
+    """
     if len(rows) < 2:
         raise InputError(
             f"Fitting needs at least two rows, one of them to tune on; received n_samples = "
             f"{len(rows)}."
         )
     folds = folds_by(rows.Y, plan.held_out, plan.folds, seed)
-    bar = nullcontext(lambda epoch: None)
-    if verbose:
-        bar = epoch_bar("fit", _epochs(plan, len(folds)))
-    with bar as tell:
-        work = Fit(rows, domain, label_weight, device, seed, _of_networks(tell))
-        plans = [plan.choose(k) for k in range(len(plan.choices))]
-        plan, trial = plans[0], None
-        if len(plans) > 1:
-            some = folds[: plan.trial_folds]
-            # A logistic regression that is averaged in is the same in all trials of a fold.
-            alike = plan.linear_member and SHARED.get() is None
-            with sharing_runs() if alike else nullcontext():
-                trials = [held_out_by(work, each.label_wise(), some) for each in plans]
-            best = better_of([each.verdict for each in trials])
-            plan, trial = plans[best], trials[best]
+    shown = nullcontext(lambda epoch: None)
+    if title is not None:
+        shown = epoch_bar(title, _epochs(plan, len(folds)))
+    with shown as advance:
+        work = Fit(rows, domain, seed, label_weight, device or torch.device("cpu"), advance)
+        plan, trial = work.choose(plan, folds)
         if plan.cross_fit:
             return _cross_fit(work, plan, folds, trial)
         # What was a trial need not be trained again where there is nothing more to it.
-        result = held_out_by(work, plan, folds, trial if plan.is_label_wise else None)
+        result = work.hold_out(plan, folds, trial if plan.is_label_wise else None)
         model, refit_history = result.model, None
         if plan.refit:
             model, refit_history = work.run(plan, rows)
@@ -105,38 +120,14 @@ def fit(
     )  # fmt: skip
 
 
-def _of_networks(tell: Callable[[Epoch], None]) -> Callable[[Epoch], None]:
-    """Return who is told of networks alone: iterations of linear models are many and short."""
-    return lambda epoch: None if epoch.stage == LINEAR else tell(epoch)
-
-
-def _epochs(plan: Plan, folds: int) -> int:
-    """Return how many epochs the networks of a fit take in all, if no stage ends early."""
-    trial = plan.members * plan.trial.epochs
-    whole = sum(stage.epochs for stage in plan.stages)
-    tried = min(plan.trial_folds, folds) if len(plan.choices) > 1 else 0
-    trials = len(plan.choices) * tried * trial
-    if plan.cross_fit:
-        return trials + (folds - tried + 1) * trial + (folds + 1) * whole
-    if plan.is_label_wise:
-        return trials + (folds - tried + plan.refit) * trial
-    return trials + (folds + plan.refit) * whole
-
-
-def _cross_fit(
-    work: Fit,
-    plan: Plan,
-    folds: Sequence[tuple[np.ndarray, np.ndarray]],
-    trial: HeldOut | None,
-) -> Fitted:
+def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fitted:
     """Train the energy on label scores of rows that the label-wise models have not seen.
 
     The verdict comes from energies that have not seen those rows either.
     """
-    scored = held_out_by(work, plan.label_wise(), folds, trial)
-    verdict = judge(
-        plan, work.domain, densified(scored.scores.Y), cross_fitted(work, plan, folds, scored)
-    )
+    scored = work.hold_out(plan.label_wise(), folds, trial)
+    soft = cross_fitted(work, plan, folds, scored)
+    verdict = judge(plan, work.domain, densified(scored.scores.Y), soft)
     energy, history = work.run_energy(plan, scored.scores)
     label_wise, refit_history = work.run(plan.label_wise(), work.rows)
     features = label_wise.features
@@ -148,16 +139,13 @@ def _cross_fit(
     )
 
 
-def cross_fitted(
-    work: Fit, plan: Plan, folds: Sequence[tuple[np.ndarray, np.ndarray]], scored: HeldOut
-) -> np.ndarray:
+def cross_fitted(work: Fit, plan: Plan, folds: Folds, scored: HeldOut) -> np.ndarray:
     """Return what energies predict of held-out rows (n, L), each trained on the other folds'."""
     softs = []
     for kept, held in folds:
         others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
         model, _ = work.run_energy(plan, scored.scores.rows(others))
-        unseen = scored.scores.rows(own)
-        softs.append(soft_labels(model, plan.prediction, unseen.X).y.cpu().numpy())
+        softs.append(plan.prediction.solve(model, scored.scores.rows(own).X).y.cpu().numpy())
     return np.concatenate(softs)
 
 
@@ -197,7 +185,8 @@ class Verdict:
         calibration: of the probabilities.
         tuned: what each decoding takes, by its name.
         losses: (n,) the log loss of each row, calibrated.
-        scores: (n,) the F1 of each row; for classes whether it is right.
+        scores: (n,) by the plan's criterion: the F1 of each row, or its share of right labels; for
+            classes whether it is right.
     """
 
     calibration: Calibration
@@ -209,6 +198,45 @@ class Verdict:
     def score(self) -> float:
         """The mean score."""
         return float(self.scores.mean())
+
+
+def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
+    """Calibrate, tune and score the predictions of held-out rows."""
+    exclusive = isinstance(domain, Simplex)
+    calibration = Calibration(1.0, np.zeros(domain.size), exclusive)
+    if not plan.raw:
+        calibration = Calibration.of(truth, soft, exclusive)
+    soft = calibration.apply(soft)
+    known = ~np.isnan(truth)
+    right = np.where(np.nan_to_num(truth) == 1, soft, 1.0 if exclusive else 1 - soft)
+    losses = -(np.log(np.maximum(right, np.finfo(right.dtype).tiny)) * known).sum(1)
+    if exclusive:
+        tuned, labels = {}, domain.round(torch.from_numpy(soft)).numpy()
+    else:
+        tuned = tune_decodings(truth, soft, plan.decoding)
+        labels = decode(soft, plan.decoding, tuned[plan.decoding])
+    if plan.criterion == "hamming":
+        return Verdict(calibration, tuned, losses, (labels == truth).mean(1))
+    both, sizes, _ = counts(truth, labels, axis=1)
+    return Verdict(calibration, tuned, losses, row_f1(both, sizes))
+
+
+def best_verdict(verdicts: Sequence[Verdict], criterion: str) -> int:
+    """Return which verdict to go by.
+
+    Log losses differ far more clearly than scores, so the smallest decides, unless another
+    one's scores are better by more than their standard error. Hamming errors are compared as they
+    are; of equal ones the last is taken.
+    """
+    if criterion == "hamming":
+        return max(range(len(verdicts)), key=lambda k: (round(verdicts[k].score, 9), k))
+    first = best = int(np.argmin([verdict.losses.mean() for verdict in verdicts]))
+    for k, verdict in enumerate(verdicts):
+        gains = verdict.scores.astype(float) - verdicts[first].scores
+        clear = gains.mean() > gains.std() / np.sqrt(len(gains))
+        if clear and verdict.score > verdicts[best].score:
+            best = k
+    return best
 
 
 @dataclass(frozen=True)
@@ -231,73 +259,6 @@ class HeldOut:
     scores: Split
 
 
-def held_out_by(
-    work: Fit,
-    plan: Plan,
-    folds: Sequence[tuple[np.ndarray, np.ndarray]],
-    told: HeldOut | None = None,
-) -> HeldOut:
-    """Train on what each fold keeps, and judge what it holds out, all folds together.
-
-    Args:
-        told: what came of the first folds, where the same plan has been carried out on them.
-    """
-    if told is not None and told.folds >= len(folds):
-        return told
-    softs = [told.soft] if told else []
-    runs = [(told.model, told.history)] if told else []
-    for kept, held in folds[told.folds if told else 0 :]:
-        rows = work.rows.rows(held)
-        # Watching costs time, and the history of one fold is kept.
-        model, history = work.run(plan, work.rows.rows(kept), None if runs else rows)
-        runs.append((model, history))
-        softs.append(soft_labels(model, plan.prediction, rows.X).y.cpu())
-    numbers = np.concatenate([held for _, held in folds])
-    rows = work.rows.rows(numbers)
-    soft = torch.cat(softs)
-    verdict = judge(plan, work.domain, densified(rows.Y), soft.numpy())
-    scores = work.domain.clamp_dual(work.domain.to_dual(soft)).numpy()
-    model, history = runs[0]
-    return HeldOut(
-        model, history, verdict, len(folds), numbers, soft, Split(scores, rows.Y, rows.weight)
-    )
-
-
-def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
-    """Calibrate, tune and score the predictions of held-out rows."""
-    exclusive = isinstance(domain, Simplex)
-    calibration = Calibration.of(truth, soft, exclusive)
-    soft = calibration.apply(soft)
-    known = ~np.isnan(truth)
-    right = np.where(np.nan_to_num(truth) == 1, soft, 1.0 if exclusive else 1 - soft)
-    losses = -(np.log(right) * known).sum(1)
-    if exclusive:
-        return Verdict(calibration, {}, losses, truth.argmax(1) == soft.argmax(1))
-    tuned = plan.tune(truth, soft)
-    labels = decode(soft, plan.decoding, tuned[plan.decoding])
-    both, sizes, _ = counts(truth, labels, axis=1)
-    return Verdict(calibration, tuned, losses, row_f1(both, sizes))
-
-
-def better_of(verdicts: Sequence[Verdict]) -> int:
-    """Return which verdict to go by.
-
-    Log losses differ far more clearly than scores, so the smallest decides, unless another
-    one's scores are better by more than their standard error.
-    """
-    first = best = int(np.argmin([verdict.losses.mean() for verdict in verdicts]))
-    for k, verdict in enumerate(verdicts):
-        gains = verdict.scores.astype(float) - verdicts[first].scores
-        clear = gains.mean() > gains.std() / np.sqrt(len(gains))
-        if clear and verdict.score > verdicts[best].score:
-            best = k
-    return best
-
-
-MEMBER_SEEDS = 7919
-"""How far apart the seeds of the models are that are averaged."""
-
-
 @dataclass(frozen=True)
 class Fit:
     """What all runs of one fit share.
@@ -305,27 +266,65 @@ class Fit:
     Attributes:
         rows: scaled inputs, labels and weights.
         domain: where the output lives.
+        seed: decides every random draw.
         label_weight: (L,) how much each label counts.
         device: where to train.
-        seed: decides every random draw.
-        tell: called after each epoch.
+        advance: called after each epoch of a network.
     """
 
     rows: Split
     domain: Domain
-    label_weight: np.ndarray | None
-    device: torch.device
     seed: int
-    tell: Callable[[Epoch], None] = field(default=lambda epoch: None)
+    label_weight: np.ndarray | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    advance: Callable[[Epoch], None] = field(default=lambda epoch: None)
+
+    def choose(self, plan: Plan, folds: Folds) -> tuple[Plan, HeldOut | None]:
+        """Return the plan with its best choice made, and the trial of that, if there was one."""
+        plans = [choice.apply(plan) for choice in plan.choices]
+        if len(plans) == 1:
+            return plans[0], None
+        some = folds[: plan.trial_folds]
+        # A logistic regression that is averaged in is the same in all trials of a fold.
+        alike = plan.linear_member and SHARED.get() is None
+        with sharing_runs() if alike else nullcontext():
+            trials = [self.hold_out(each.trial_plan(), some) for each in plans]
+        best = best_verdict([trial.verdict for trial in trials], plan.criterion)
+        return plans[best], trials[best]
+
+    def hold_out(self, plan: Plan, folds: Folds, begun: HeldOut | None = None) -> HeldOut:
+        """Train on what each fold keeps, and judge what it holds out, all folds together.
+
+        Args:
+            plan: to carry out.
+            folds: to go through.
+            begun: what came of the first folds, where the same plan was carried out on them.
+        """
+        if begun is not None and begun.folds >= len(folds):
+            return begun
+        softs = [begun.soft] if begun else []
+        runs = [(begun.model, begun.history)] if begun else []
+        for kept, held in folds[begun.folds if begun else 0 :]:
+            rows = self.rows.rows(held)
+            # Watching costs time, and the history of one fold is kept.
+            watched = None if runs or plan.raw else rows
+            runs.append(self.run(plan, self.rows.rows(kept), watched))
+            softs.append(plan.prediction.solve(runs[-1][0], rows.X).y.cpu())
+        numbers = np.concatenate([held for _, held in folds])
+        rows = self.rows.rows(numbers)
+        soft = torch.cat(softs)
+        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy())
+        scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
+        split = Split(scores, rows.Y, rows.weight)
+        return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split)
 
     def run(self, plan: Plan, kept: Split, held: Split | None = None) -> tuple[SPEN, History]:
-        """Train a new model by the plan's stages."""
+        """Train a new model by the plan's stages; held-out rows are watched, not obeyed."""
         shared = SHARED.get()
         if plan.is_averaged:
             return self._run_members(plan, kept, held)
         if shared is None or not plan.is_label_wise:
             return self._run(plan, kept, held)
-        # Held-out rows are watched, not obeyed, so they change nothing.
         key = (describe(plan.stages), describe(plan.chosen), str(plan.linear), self._same(kept))
         return shared.get(key, lambda: self._run(plan, kept, held))
 
@@ -339,8 +338,13 @@ class Fit:
         return f"{digest(tensors)} {self.seed} {self.device}"
 
     def _run(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
+        if plan.base is not None:
+            features, seen = plan.base.fit(kept)
+            apart, history = self.run_energy(plan, seen)
+            return SPEN(features, apart.energy, self.domain).to(self.device), history
         model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
-        start_at_frequencies(model, kept.Y, plan.stages[0].objective)
+        if not plan.raw:
+            start_at_frequencies(model, kept.Y, plan.stages[0].objective)
         return model, self.train(model, plan, kept, held)
 
     def _run_members(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
@@ -355,14 +359,16 @@ class Fit:
         return model, runs[0][1]
 
     def run_energy(self, plan: Plan, kept: Split) -> tuple[SPEN, History]:
-        """Train the energy of a cross-fitted plan; the rows' inputs are label scores."""
-        size = self.domain.size
-        energy = plan.energy.size(size, self.domain)
-        model = SPEN(Identity(size), energy, self.domain, seed=self.seed).float()
+        """Train the energy of a plan alone, on rows whose inputs are its features."""
+        width = kept.X.shape[1]
+        energy = plan.energy.size(width, self.domain)
+        model = SPEN(Identity(width), energy, self.domain, seed=self.seed).float()
         return model, self.train(model, plan, kept, None)
 
     def train(self, model: SPEN, plan: Plan, kept: Split, held: Split | None) -> History:
         """Train a model in place, where the fit trains."""
+        if not plan.stages:
+            return History()
         return train(
             model.to(self.device),
             plan.stages,
@@ -372,17 +378,13 @@ class Fit:
             # Watched, not obeyed: cheaper than the verdict on the last epoch.
             score=accuracy if isinstance(self.domain, Simplex) else best_f1,
             label_weight=self.label_weight,
-            callbacks=(self.tell,),
+            callbacks=(self._advance_networks,),
         )
 
-
-def soft_labels(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Any:
-    """Return the solution of each row by the inference of predictions."""
-    return model.solve_with(
-        lambda context: prediction.objective.predict(model, prediction.inference, context),
-        inputs,
-        known=known,
-    )
+    def _advance_networks(self, epoch: Epoch) -> None:
+        # Iterations of linear models are many and short.
+        if epoch.stage != LINEAR:
+            self.advance(epoch)
 
 
 def label_wise_parts(model: SPEN) -> tuple[Features, LocalEnergy]:
@@ -472,10 +474,26 @@ def sharing_runs() -> Iterator[SharedRuns]:
         SHARED.reset(token)
 
 
+def _epochs(plan: Plan, folds: int) -> int:
+    """Return how many epochs the networks of a fit take in all, if no stage ends early."""
+    trial = plan.members * sum(stage.epochs for stage in plan.trial_plan().stages)
+    whole = sum(stage.epochs for stage in plan.stages)
+    tried = min(plan.trial_folds, folds) if len(plan.choices) > 1 else 0
+    trials = len(plan.choices) * tried * trial
+    if plan.cross_fit:
+        return trials + (folds - tried + 1) * trial + (folds + 1) * whole
+    if plan.is_label_wise:
+        return trials + (folds - tried + plan.refit) * trial
+    return trials + (folds + plan.refit) * whole
+
+
 @contextmanager
 def epoch_bar(title: str, total: int) -> Iterator[Callable[[Epoch], None]]:
-    """Show how far a fit of ``total`` epochs is; yields the callback for ``train``."""
-    if not sys.stderr.isatty() or not _has_rich():
+    """Show how far a fit of ``total`` epochs is; yields the callback for ``train``.
+
+    It is a bar on a terminal, and a line at the end in a pipe.
+    """
+    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         began = time.perf_counter()
         yield lambda epoch: None
         print(f"{title}: {time.perf_counter() - began:.1f} s", file=sys.stderr)  # noqa: T201
@@ -483,25 +501,15 @@ def epoch_bar(title: str, total: int) -> Iterator[Callable[[Epoch], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
+    note = TextColumn("{task.fields[note]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), note, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bars:
         task = bars.add_task(f"{title:<28}", total=total, note="")
 
         def advance(epoch: Epoch) -> None:
             score = "" if epoch.score is None else f" held-out F1 {100 * epoch.score:5.1f}"
-            note = f"{epoch.stage} {epoch.epoch}/{epoch.epochs} loss {epoch.loss:7.3f}{score}"
-            bars.update(task, advance=1, note=note)
+            text = f"{epoch.stage} {epoch.epoch}/{epoch.epochs} loss {epoch.loss:7.3f}{score}"
+            bars.update(task, advance=1, note=text)
 
         yield advance
         bars.update(task, completed=total)
-
-
-def _has_rich() -> bool:
-    import importlib.util
-
-    return importlib.util.find_spec("rich") is not None

@@ -47,7 +47,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "plan": _plan_to_json(classifier.plan_),
         "label_names": to_json(classifier.label_names_, "label_names_"),
         "exclusive": isinstance(classifier.model_.domain, Simplex),
-        "label_type": np.dtype(classifier._label_type).str,
+        "label_type": np.dtype(classifier.label_type_).str,
         "n_features": classifier.n_features_in_,
         "feature_names": to_json(classifier.feature_names_, "feature_names_"),
         "fitted_on_named_columns": hasattr(classifier, "feature_names_in_"),
@@ -57,19 +57,19 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "notes": classifier.notes_,
     }
     tensors = {f"model/{name}": t for name, t in classifier.model_.state_dict().items()}
-    scaling = classifier._scaling
-    calibration = classifier._calibration
+    predictor = classifier.predictor_
+    scaling, calibration = predictor.scaling, predictor.calibration
     arrays = {
         "scale": scaling.scale,
         "shift": scaling.shift,
         "length": scaling.length,
         "calibration_scale": calibration.scale,
         "calibration_shift": calibration.shift,
-    } | {f"tuned/{name}": value for name, value in classifier._tuned.items()}
+    } | {f"tuned/{name}": value for name, value in predictor.tuned.items()}
     for name, array in arrays.items():
         if array is not None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
-    tensors["seen"] = torch.from_numpy(classifier._seen.values.copy())
+    tensors["seen"] = torch.from_numpy(classifier.training_rows_.values.copy())
     write_tensors(path, tensors, header)
 
 
@@ -147,7 +147,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     scaling = Scaling(array("shift"), tensors["scale"].numpy(), array("length"))
     if (scaling.shift is None) == (scaling.length is None):
         raise CheckpointError("The file holds no rule for scaling features, or two.")
-    classifier._take(fitted, scaling, targets, RowDigests(tensors["seen"].numpy()))
+    classifier.take(fitted, scaling, targets, RowDigests(tensors["seen"].numpy()))
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-
-from spen.decoding import (
-    apply_threshold,
-    expected_f1,
-    tune_empty,
-    tune_label_thresholds,
-    tune_threshold,
-)
+from spen.batch.splits import Split
 from spen.domains import Domain
 from spen.energies.local import LocalEnergy
 from spen.energies.unsized import UnsizedEnergy
 from spen.features import MLP, Features, Identity, Linear
-from spen.inference.base import Inference
+from spen.inference.base import Inference, Solution
 from spen.model import SPEN
 from spen.objectives.base import Objective
 from spen.objectives.likelihood import CrossEntropy
 from spen.stacking import LabelScores, ScoreEnergy
 from spen.training.stage import Stage
-
-DECODINGS = ("threshold", "label_thresholds", "expected_f1")
 
 LINEAR = "linear"
 """The name of the stage that trains a logistic regression which is averaged in."""
@@ -60,6 +51,14 @@ class Prediction:
     objective: Objective
     inference: Inference
 
+    def solve(self, model: SPEN, inputs: Any, known: Any = None) -> Solution:
+        """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
+        return model.solve_with(
+            lambda context: self.objective.predict(model, self.inference, context),
+            inputs,
+            known=known,
+        )
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -80,14 +79,26 @@ class Choice:
     weight_decay: float | None = None
     missing: float | None = None
 
-    def adapt(self, stage: Stage) -> Stage:
-        """Return a stage with this choice's regularisation."""
+    def apply(self, plan: Plan) -> Plan:
+        """Return a plan with this choice made."""
+        stages = tuple(self._regularise(stage) for stage in plan.stages)
+        return replace(plan, choices=(self,), trial=self._regularise(plan.trial), stages=stages)
+
+    def _regularise(self, stage: Stage) -> Stage:
         if self.weight_decay is not None:
             stage = replace(stage, weight_decay=self.weight_decay)
         if self.missing is not None and hasattr(stage.objective, "missing"):
             objective: Any = stage.objective
             stage = replace(stage, objective=replace(objective, missing=self.missing))
         return stage
+
+
+class Base(ABC):
+    """What is fitted to rows before any stage, and gives an energy its features."""
+
+    @abstractmethod
+    def fit(self, rows: Split) -> tuple[Features, Split]:
+        """Return the features of new rows, and these rows as the stages are to see them."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,13 @@ class Plan:
         members: how many label-wise networks, each of its own seed, are averaged.
         linear_member: whether a logistic regression of the inputs is averaged in, with as much
             weight as all networks together.
+        base: what takes the place of a feature network, or None.
+        tried: what choices are tried with: the "label_wise" model, "all" of the training, or the
+            "base" alone.
+        criterion: what held-out rows choose by: "f1" (log loss, unless F1 speaks clearly) or
+            "hamming".
+        raw: whether to take things as they are: no start at the labels' frequencies, and no
+            calibration.
     """
 
     choices: tuple[Choice, ...]
@@ -127,6 +145,10 @@ class Plan:
     cross_fit: bool = False
     members: int = 1
     linear_member: bool = False
+    base: Base | None = None
+    tried: Literal["label_wise", "all", "base"] = "label_wise"
+    criterion: Literal["f1", "hamming"] = "f1"
+    raw: bool = False
 
     @property
     def is_averaged(self) -> bool:
@@ -140,28 +162,25 @@ class Plan:
 
     @property
     def is_label_wise(self) -> bool:
-        """Whether the trial is all of the training."""
+        """Whether there is nothing to train but the label-wise model."""
         return self.stages == (self.trial,) and not self.cross_fit
 
-    def choose(self, k: int) -> Plan:
-        """Return the plan with the k-th choice made."""
-        choice = self.choices[k]
-        return replace(
-            self,
-            choices=(choice,),
-            trial=choice.adapt(self.trial),
-            stages=tuple(choice.adapt(stage) for stage in self.stages),
-        )
+    def trial_plan(self) -> Plan:
+        """Return the plan by which a choice is tried."""
+        if self.tried == "label_wise":
+            return self.label_wise()
+        if self.tried == "base":
+            prediction = replace(self.prediction, objective=CrossEntropy())
+            energy = ScoreEnergy.unsized()
+            return replace(self, energy=energy, stages=(), prediction=prediction)
+        return self
 
     def label_wise(self) -> Plan:
         """Return the plan of the label-wise model alone."""
-        prediction = Prediction(CrossEntropy(), self.prediction.inference)
+        prediction = replace(self.prediction, objective=CrossEntropy())
+        energy = LocalEnergy.unsized()
         return replace(
-            self,
-            energy=LocalEnergy.unsized(),
-            stages=(self.trial,),
-            prediction=prediction,
-            cross_fit=False,
+            self, energy=energy, stages=(self.trial,), prediction=prediction, cross_fit=False
         )
 
     def build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
@@ -182,17 +201,10 @@ class Plan:
         one = replace(self.label_wise(), members=1, linear_member=False)
         plans = [one] * self.members
         if self.linear_member:
-            choice = Choice(())
-            stage = Stage(
-                LINEAR,
-                self.trial.objective,
-                parts=("local",),
-                epochs=LINEAR_ITERATIONS,
-                optimiser="lbfgs",
-                weight_decay=LINEAR_DECAY,
-                keep="last",
-            )
-            plans.append(replace(one, choices=(choice,), trial=stage, stages=(stage,)))
+            settings: dict[str, Any] = {"epochs": LINEAR_ITERATIONS, "weight_decay": LINEAR_DECAY}
+            settings |= {"parts": ("local",), "optimiser": "lbfgs", "keep": "last"}
+            stage = Stage(LINEAR, self.trial.objective, **settings)
+            plans.append(replace(one, choices=(Choice(()),), trial=stage, stages=(stage,)))
         return plans
 
     def member_weights(self) -> tuple[float, ...]:
@@ -208,26 +220,3 @@ class Plan:
         kind = Linear if self.linear else MLP
         rates = {"dropout": choice.dropout, "input_dropout": choice.input_dropout}
         return kind(n_inputs, *choice.hidden, **rates)
-
-    def tune(self, truth: Any, soft: Any) -> dict[str, Any]:
-        """Return what each decoding chooses on held-out rows (see ``decode``), by its name."""
-        tuned: dict[str, Any] = {
-            "threshold": tune_threshold(truth, soft)[0],
-            "expected_f1": tune_empty(truth, soft),
-        }
-        if self.decoding == "label_thresholds":
-            tuned["label_thresholds"] = tune_label_thresholds(truth, soft)[0]
-        return tuned
-
-
-def decode(soft: Any, decoding: str, tuned: Any) -> np.ndarray:
-    """Turn probabilities into labels of 0 and 1.
-
-    Args:
-        soft: (n, L) probabilities.
-        decoding: one of DECODINGS.
-        tuned: the threshold or thresholds; for "expected_f1" how likely empty rows are.
-    """
-    if decoding == "expected_f1":
-        return expected_f1(soft, empty=tuned)
-    return apply_threshold(soft, tuned)

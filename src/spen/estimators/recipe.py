@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from spen.decoding import DECODINGS
 from spen.energies.conditional import ConditionalEnergy
 from spen.energies.convex import ConvexEnergy
 from spen.energies.label import LabelEnergy
@@ -16,7 +17,7 @@ from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import PairwiseEnergy
 from spen.energies.unsized import UnsizedEnergy
 from spen.errors import InputError, check_positive, check_share, check_whole, choose
-from spen.estimators.plan import DECODINGS, Choice, Plan, Prediction, Shape
+from spen.estimators.plan import Choice, Plan, Prediction, Shape
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent

@@ -28,6 +28,8 @@ class Scaling:
         shift: (d,) the mean of each column, or None by the rule for sparse features.
         scale: (d,) what each column is divided by.
         length: the length of a row, or None by the rule for dense features.
+
+    Without shift and length, rows are left as they are.
     """
 
     shift: np.ndarray | None
@@ -70,6 +72,8 @@ class Scaling:
 
     def transform(self, X: Any) -> Any:
         """Return the scaled rows as float32; by the rule for sparse features, as CSR."""
+        if self.length is None and self.shift is None:
+            return X
         if self.length is None:
             dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
             scaled = (dense - self.shift) / self.scale

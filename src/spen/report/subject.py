@@ -15,8 +15,9 @@ from spen.domains import UnitBox
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.estimators.base import LabelClassifier
-from spen.estimators.fit import densified, soft_labels
+from spen.estimators.fit import densified
 from spen.estimators.plan import Prediction
+from spen.estimators.scaling import checked_rows
 from spen.inference.base import Solution
 from spen.inference.descent import Descent
 from spen.metrics import counts, row_f1
@@ -100,18 +101,17 @@ class Subject:
     @cached_property
     def scaled(self) -> Any:
         """The inputs as the feature network takes them."""
-        inputs, _ = self.classifier._inputs(self.judged.rows.X, None)
-        return self.classifier._scaling.transform(inputs)
+        return self.classifier.predictor_.scale(checked_rows(self.classifier, self.judged.rows.X))
 
     @cached_property
     def solution(self) -> Solution:
         """What inference finds for each row."""
-        return soft_labels(self.model, self.prediction, self.scaled)
+        return self.prediction.solve(self.model, self.scaled)
 
     @cached_property
     def probabilities(self) -> np.ndarray:
         """The calibrated probabilities (n, L)."""
-        return self.classifier._calibration.apply(self.solution.y.cpu().numpy())
+        return self.classifier.predictor_.calibration.apply(self.solution.y.cpu().numpy())
 
     @cached_property
     def predicted(self) -> np.ndarray:
@@ -143,7 +143,7 @@ class Subject:
 
     def labels_of(self, y: np.ndarray) -> np.ndarray:
         """Decode soft labels (n, L) as predictions are decoded."""
-        return self.classifier.decode(self.classifier._calibration.apply(y))
+        return self.classifier.decode(self.classifier.predictor_.calibration.apply(y))
 
     def traced(self, rows: np.ndarray, known: np.ndarray | None = None) -> Solution:
         """Solve some rows as predictions do, keeping every iterate where there are any."""

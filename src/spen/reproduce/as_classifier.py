@@ -52,14 +52,14 @@ def as_classifier(fitted: Fitted, data: Dataset, command: str) -> SPENClassifier
     )
     targets = read_targets(data.train.Y, data.label_names)
     (rows, features), labels = data.train.X.shape, len(targets.names)
-    plan = classifier._plan(Shape(rows, features, labels, sparse=False, exclusive=False))
+    plan = classifier.plan(Shape(rows, features, labels, sparse=False, exclusive=False))
     tuned = {"threshold": fitted.threshold, "expected_f1": 1.0}
     unchanged = Calibration(1.0, np.zeros(labels), exclusive=False)
     result = FittedPlan(
         fitted.model, plan, unchanged, tuned, fitted.held_out_f1, fitted.history, None
     )
     scaling = Scaling(np.zeros(features), np.ones(features), None)
-    classifier._take(result, scaling, targets, RowDigests.of(data.train.X))
+    classifier.take(result, scaling, targets, RowDigests.of(data.train.X))
     classifier.n_features_in_ = features
     classifier.feature_names_ = tuple(data.feature_names)
     described = {"training rows": f"{rows:,}", "trained on": data.name, "command": command}

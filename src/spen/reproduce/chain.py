@@ -12,10 +12,9 @@ from torch import Tensor
 
 from spen.baselines import ITERATIONS, STRENGTHS
 from spen.batch.splits import Split, hold_out
-from spen.decoding import tune_empty, tune_threshold
+from spen.decoding import decode, tune_empty, tune_threshold
 from spen.errors import check_whole, choose
 from spen.estimators.calibration import Calibration
-from spen.estimators.plan import decode
 from spen.estimators.scaling import Scaling
 from spen.metrics import as_array
 from spen.model import usable_device

@@ -244,7 +244,7 @@ def identity_of(made: LabelClassifier, data: Dataset) -> dict[str, Any]:
     """Return what decides the result beside the rows and the seed: all of the plan."""
     (rows, features), labels = data.train.X.shape, data.train.Y.shape[1]
     shape = Shape(rows, features, labels, Scaling.of(data.train.X).sparse, exclusive=False)
-    identity = {"classifier": type(made).__name__, "plan": brief(made._plan(shape))}
+    identity = {"classifier": type(made).__name__, "plan": brief(made.plan(shape))}
     if made.label_weight is not None:
         identity["label_weight"] = brief(made.label_weight)
     return identity | {"n_test": len(data.test)}
@@ -273,7 +273,7 @@ def tested(made: LabelClassifier, data: Dataset) -> dict[str, Record]:
             "predict_seconds": round(seconds + decoding, 4),
             "chosen": brief(made.plan_.chosen)
             | {
-                "tuned": brief(made._tuned[name]),
+                "tuned": brief(made.predictor_.tuned[name]),
                 "held_out_f1": round(100 * made.held_out_score_, 4),
                 "held_out_decoding": made.plan_.decoding,
             },

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spen.batch.arrays import as_rows
 from spen.batch.context import Context
 from spen.batch.rows import whole_batch
 from spen.batch.splits import Split
@@ -109,9 +108,8 @@ class Bound:
     def of(cls, classifier: LabelClassifier, rows: Split) -> Bound:
         """Bind the energy that predictions minimise to rows."""
         model, objective = classifier.model_, classifier.plan_.prediction.objective
-        scaled = classifier._scaling.transform(rows.X)
-        like = {"dtype": model.reference.dtype, "device": model.reference.device}
-        batch = whole_batch(as_rows(scaled, "X", columns=model.features.n_inputs, **like))
+        scaled = classifier.predictor_.scale(rows.X)
+        batch = whole_batch(model.arrays.rows(scaled, "X", model.features.n_inputs))
         context = Context(model.features.of(batch))
         problem = model.smoothed(context, objective.entropy)
         truth = torch.from_numpy(densified(rows.Y)).to(context.features)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from spen.batch.splits import Split
 from spen.estimators.base import LabelClassifier
+from spen.estimators.scaling import checked_rows
 from spen.training.rows import TrainingRows
 
 
@@ -28,7 +29,7 @@ def kept_bytes(fitted: LabelClassifier, rows: Split) -> int:
     """
     model, stage = fitted.model_, fitted.plan_.stages[-1]
     first = rows.rows(range(min(len(rows), stage.batch_size)))
-    scaled = fitted._scaling.transform(fitted._inputs(first.X, None)[0])
+    scaled = fitted.predictor_.scale(checked_rows(fitted, first.X))
     batch = TrainingRows.of(model, (scaled, first.Y), "rows")
     device = model.reference.device
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}

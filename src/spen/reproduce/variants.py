@@ -59,7 +59,7 @@ def plan_of(classifier: LabelClassifier, rows: Split) -> Plan:
     """Return how a classifier would be trained on some rows of label sets."""
     n_rows, n_features = rows.X.shape
     sparse = Scaling.of(rows.X).sparse
-    return classifier._plan(Shape(n_rows, n_features, rows.Y.shape[1], sparse, False))
+    return classifier.plan(Shape(n_rows, n_features, rows.Y.shape[1], sparse, False))
 
 
 def longer(classifier: LabelClassifier, factor: float) -> Changes:

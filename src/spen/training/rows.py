@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spen.batch.arrays import as_label_rows, as_rows, as_weights
 from spen.batch.context import Context, take
 from spen.batch.rows import Rows, SparseRows, densify, row_batches, whole_batch
 from spen.batch.splits import Split
@@ -58,17 +57,17 @@ class TrainingRows:
                     "Of a Dataset, pass one part, such as data.train."
                 )
             split = Split(*split)
-        like: dict[str, Any] = {"dtype": model.reference.dtype, "device": model.reference.device}
-        inputs = as_rows(split.X, f"{name} X", columns=model.features.n_inputs, **like)
+        arrays = model.arrays
+        inputs = arrays.rows(split.X, f"{name} X", model.features.n_inputs)
         n, size = inputs.shape[0], model.domain.size
-        target, observed = as_label_rows(split.Y, f"{name} Y", columns=size, rows=n, **like)
+        target, observed = arrays.label_rows(split.Y, f"{name} Y", size, n)
         if isinstance(target, SparseRows) and not isinstance(model.domain, UnitBox):
             target = densify(whole_batch(target))
         if isinstance(target, Tensor):
             target, observed = model.domain.complete_target(target, observed)
-        weight = None if split.weight is None else as_weights(split.weight, n, **like)
+        weight = None if split.weight is None else arrays.weights(split.weight, n)
         if label_weight is not None:
-            label_weight = as_weights(label_weight, size, "label_weight", **like)
+            label_weight = arrays.weights(label_weight, size, "label_weight")
         return cls(inputs, target, observed, weight, label_weight)
 
     def digest(self) -> str:

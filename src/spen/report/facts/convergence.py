@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from spen.estimators.diagnosis import diagnose
+from spen.estimators.predictor import diagnose
 from spen.inference.descent import Descent
 from spen.metrics import example_f1
 from spen.report.subject import Subject

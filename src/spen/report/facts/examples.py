@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from spen.estimators.fit import soft_labels
 from spen.report.facts.arrays import rounded
 from spen.report.facts.inference import page_inference
 from spen.report.subject import Subject
@@ -63,7 +62,7 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     if isinstance(found, str):
         _add_answers(subject, rows, examples)
         return facts | {"inference": None, "why_not": found}
-    calibration = subject.classifier._calibration
+    calibration = subject.classifier.predictor_.calibration
     tuned = subject.classifier.tuned_
     return facts | {
         "inference": found,
@@ -127,7 +126,7 @@ def _add_answers(subject: Subject, rows: np.ndarray, examples: list[dict[str, An
     for number, (_, label, value) in enumerate(settings):
         known[number, label] = value
     inputs = subject.scaled[rows[[k for k, _, _ in settings]]]
-    solution = soft_labels(subject.model, subject.prediction, inputs, known)
+    solution = subject.prediction.solve(subject.model, inputs, known)
     ys, energies = solution.y.cpu().numpy(), solution.energy.cpu().numpy()
     for number, (k, label, value) in enumerate(settings):
         example = examples[k]

@@ -1,0 +1,212 @@
+"""The predictor: the one path from X to labels, and how it goes."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from spen.decoding import decode
+from spen.domains import Simplex
+from spen.errors import choose
+from spen.estimators.calibration import Calibration
+from spen.estimators.plan import Prediction
+from spen.estimators.scaling import Scaling
+from spen.inference.backward import Detached
+from spen.inference.base import Inference, Solution, join_solutions
+from spen.inference.descent import Descent
+from spen.inference.polished import Polished
+from spen.metrics import search_error_rate
+from spen.model import SPEN
+
+DIAGNOSED_STEPS = 500
+"""Steps that a diagnosis allows where a prediction makes a fixed, small number."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """From checked rows to labels: scaled → features → solved → calibrated → decoded.
+
+    Attributes:
+        model: the SPEN, on the device where all of it is computed up to the probabilities.
+        prediction: what its inference minimises, and with which solver.
+        scaling: of the rows.
+        calibration: of the probabilities.
+        decoding: how probabilities become labels, by name; see ``spen.decoding.decode``.
+        tuned: what each decoding takes, by its name.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=5)
+    >>> clf = spen.SPENClassifier(hidden=(8,), epochs=2, random_state=0)
+    >>> predictor = clf.fit(data.train.X, data.train.Y).predictor_
+    >>> probabilities = predictor.probabilities(data.test.X)
+    >>> probabilities.shape, predictor.decode(probabilities).shape
+    (torch.Size([5, 16]), (5, 16))
+    """
+
+    model: SPEN
+    prediction: Prediction
+    scaling: Scaling
+    calibration: Calibration
+    decoding: str
+    tuned: dict[str, Any]
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether each row has one class, not a set of labels."""
+        return isinstance(self.model.domain, Simplex)
+
+    def scale(self, X: Any) -> Any:
+        """Return rows (n, d) as the feature network takes them."""
+        return self.scaling.transform(X)
+
+    def solve(self, scaled: Any, known: Any = None) -> Solution:
+        """Minimise the energy of scaled rows; known labels (n, L) are 1, 0, or nan."""
+        return self.prediction.solve(self.model, scaled, known)
+
+    def calibrate(self, y: Tensor, known: Any = None) -> Tensor:
+        """Return probabilities of what inference left, (n, L); known labels keep their value."""
+        soft = self.calibration.apply(y)
+        if known is None:
+            return soft
+        domain = self.model.domain
+        return domain.hold(soft, domain.complete_known(torch.as_tensor(known).to(soft)))
+
+    def probabilities(self, X: Any, known: Any = None) -> Tensor:
+        """Return the probability of each label of each row, (n, L), on the model's device."""
+        solution = self.solve(self.scale(X), known)
+        warn_unless_converged(solution)
+        return self.calibrate(solution.y, known)
+
+    def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
+        """Turn probabilities (n, L) into labels of 0 and 1; None takes the predictor's decoding."""
+        if isinstance(probabilities, Tensor):
+            probabilities = probabilities.cpu().numpy()
+        if self.exclusive:
+            return self.model.domain.round(torch.as_tensor(probabilities)).numpy().astype(int)
+        decoding = self.decoding if decoding is None else decoding
+        return decode(probabilities, decoding, choose(decoding, self.tuned, "decoding"))
+
+    def lowest_labels(self, X: Any, known: Any = None) -> np.ndarray:
+        """Return the labelling of each row with the lowest energy that can be found, (n, L)."""
+        objective = self.prediction.objective
+        solution = self.model.solve(
+            self.scale(X),
+            self.patient_inference(polish=True),
+            known=known,
+            start=objective.start,
+            entropy=objective.entropy,
+        )
+        warn_unless_converged(solution)
+        return solution.y.cpu().numpy().astype(int)
+
+    def diagnose(self, X: Any, truth: np.ndarray, *, polish: bool = False) -> Diagnosis:
+        """Minimise the energy of each row until it converges, and compare with the truth.
+
+        The objective is the one that predictions minimise, its entropy included. Predictions
+        that make a fixed number of steps are given as many as they need here.
+
+        Args:
+            X: (n, d) checked rows.
+            truth: (n, L) their labels.
+            polish: diagnose ``lowest_labels`` in place of predictions.
+        """
+        model, objective = self.model, self.prediction.objective
+        inference = self.patient_inference(polish=polish)
+        target = torch.from_numpy(truth).to(model.reference)
+        energies, solutions, first = [], [], 0
+        with torch.no_grad():
+            for context, rows in model.contexts(self.scale(X)):
+                problem = model.smoothed(context, objective.entropy)
+                part = problem.select(torch.arange(rows, device=target.device))
+                energies.append(part.value(target[first : first + rows]))
+                solved = model.solve_context(context, inference, objective.start, objective.entropy)
+                solutions.append(solved.first(rows))
+                first += rows
+        solution = join_solutions(solutions)
+        gaps = solution.gap
+        if gaps is not None:
+            gaps = (gaps / solution.energy.abs().clamp_min(1e-12)).cpu().numpy()
+        return Diagnosis(
+            converged=float(solution.converged.float().mean()),
+            steps=solution.steps.cpu().numpy(),
+            search_errors=search_error_rate(torch.cat(energies), solution.energy),
+            endings=solution.describe(),
+            gaps=gaps,
+        )
+
+    def patient_inference(self, *, polish: bool = False) -> Inference:
+        """Return the inference of predictions with as many steps as it needs to converge.
+
+        Args:
+            polish: round what it finds, and flip labels while that lowers the energy.
+        """
+        inference = self.prediction.inference
+        if isinstance(inference, Descent):
+            most = max(inference.stopping.max_steps, DIAGNOSED_STEPS)
+            patient = replace(inference.stopping, max_steps=most)
+            inference = replace(inference, stopping=patient, backward=Detached())
+        return Polished(inference) if polish else inference
+
+
+def warn_unless_converged(solution: Solution) -> None:
+    """Warn of rows on which inference ended before it had converged."""
+    stopped = solution.cut_off.numpy()
+    if stopped.any():
+        warnings.warn(
+            f"Inference did not converge for {int(stopped.sum())} of {len(stopped)} rows: "
+            f"{solution.describe()} The best that was found is returned; more steps or time, or "
+            "a smaller rate (inference=...) may help.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """How inference went.
+
+    Attributes:
+        converged: the share of rows that met a tolerance.
+        steps: (n,) how many steps each row took.
+        search_errors: the share of rows whose true labelling has a lower energy than the
+            one that was found: what better inference could still win.
+        endings: how many rows ended how, in words.
+        gaps: (n,) how far each energy may be above its minimum, as a share of it; None where that
+            is not known: it is for convex energies alone.
+    """
+
+    converged: float
+    steps: np.ndarray
+    search_errors: float
+    endings: str
+    gaps: np.ndarray | None = None
+
+    def histogram(self, bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
+        """Return the counts of rows by steps, and the edges between the bins."""
+        return np.histogram(self.steps, bins=bins)
+
+    def __str__(self) -> str:
+        low, middle, high = np.percentile(self.steps, [10, 50, 90])
+        counts, edges = self.histogram()
+        longest = max(int(counts.max()), 1)
+        bars = [
+            f"  {edges[i]:6.0f} to {edges[i + 1]:<6.0f} {count:7d}  {'#' * (40 * count // longest)}"
+            for i, count in enumerate(counts.tolist())
+        ]
+        return "\n".join(
+            [
+                f"converged: {100 * self.converged:.1f} % of {len(self.steps)} rows",
+                f"steps: {middle:.0f} in the middle, {low:.0f} to {high:.0f} for most, "
+                f"{self.steps.max()} at most",
+                *bars,
+                f"search errors: {100 * self.search_errors:.1f} % (the truth has a lower energy)",
+                *([] if self.gaps is None else [f"gap: {self.gaps.max():.1e} at most"]),
+                self.endings,
+            ]
+        )
