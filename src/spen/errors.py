@@ -96,6 +96,32 @@ def check_whole(value: Any, name: str, *, least: int = 1) -> None:
         raise InputError(f"{name} must be a whole number of {least} or more; received {value!r}.")
 
 
+def check_settings(thing: Any, *optional: str, **rules: Any) -> None:
+    """Check some attributes of an object, each by a rule; the optional ones may be None.
+
+    Args:
+        thing: whose attributes are checked.
+        optional: the names of attributes that may be None.
+        rules: by attribute: "positive" (a number above zero), "zero or more", "share" (at least 0
+            and below 1), "whole" (a whole number above zero), or the choices that there are.
+
+    >>> from types import SimpleNamespace
+    >>> check_settings(SimpleNamespace(lr=0.1, clip=None), "clip", lr="positive", clip="positive")
+    """
+    for name, rule in rules.items():
+        value = getattr(thing, name)
+        if value is None and name in optional:
+            continue
+        if not isinstance(rule, str):
+            one_of(value, rule, name)
+        elif rule == "share":
+            check_share(value, name)
+        elif rule == "whole":
+            check_whole(value, name)
+        else:
+            check_positive(value, name, zero=rule == "zero or more")
+
+
 def require(package: str, extra: str) -> None:
     """Raise an error that names the extra when an optional package is missing."""
     import importlib.util

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all: atomic writes, tensors without pickle."""
+"""Files that are whole or not there at all: tensors and settings, without pickle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +20,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from spen.batch.arrays import object_array
-from spen.energies.unsized import UnsizedEnergy, UnsizedTerm
 from spen.errors import CheckpointError, InputError
 
 
@@ -87,42 +88,80 @@ def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, header
 
 
-_PLAIN = (str, int, float, bool, type(None))
+def to_json(value: Any, where: str = "settings", *, brief: bool = False) -> Any:
+    """Describe a setting as plain data: for a file that rebuilds it, or in brief.
 
-
-def to_json(value: Any, where: str) -> Any:
-    """Describe a setting, or refuse a class that cannot be rebuilt, naming it.
+    Args:
+        value: plain values, arrays, lists, dicts, descriptions of energies, dataclasses. A class
+            that cannot be rebuilt is refused, by name; in brief anything is described.
+        where: the value is, for errors.
+        brief: for records and comparisons. Classes come with what is not as they have it anyway,
+            so that a setting which is added later, with a default that changes nothing, changes no
+            description.
 
     >>> import spen
     >>> to_json(spen.Hinge(margin=2.0), "objective")["class"]
     'Hinge'
+    >>> to_json(spen.Descent(stopping=spen.Stopping(max_steps=20)), brief=True)
+    {'class': 'Descent', 'stopping': {'class': 'Stopping', 'max_steps': 20}}
     """
+    import spen
+
     if isinstance(value, np.generic):
         value = value.item()
-    if isinstance(value, _PLAIN):
+    if isinstance(value, str | int | float | bool | None):
         return value
-    if isinstance(value, np.ndarray):
-        return {"array": to_json(value.tolist(), where), "dtype": value.dtype.str}
+    plain = partial(to_json, where=where, brief=brief)
     if isinstance(value, list | tuple):
-        items = [to_json(item, where) for item in value]
-        return items if isinstance(value, list) else {"tuple": items}
+        items = [plain(item) for item in value]
+        return items if brief or isinstance(value, list) else {"tuple": items}
     if isinstance(value, dict):
-        return {"dict": [[to_json(k, where), to_json(v, where)] for k, v in value.items()]}
-    if isinstance(value, UnsizedEnergy):
+        if brief:
+            return {str(name): plain(item) for name, item in value.items()}
+        return {"dict": [[plain(name), plain(item)] for name, item in value.items()]}
+    if isinstance(value, np.ndarray):
+        items = plain(value.tolist())
+        return items if brief else {"array": items, "dtype": value.dtype.str}
+    if isinstance(value, spen.UnsizedEnergy) and not brief:
         return {
             "energy": [
-                {"class": _name(term.kind, where), "settings": to_json(term.settings, where)}
+                {"class": _name(term.kind, where), "settings": plain(term.settings)}
                 for term in value.terms
             ]
         }
     if is_dataclass(value) and not isinstance(value, type):
-        settings = {f.name: to_json(getattr(value, f.name), where) for f in fields(value)}
-        return {"class": _name(type(value), where), "settings": settings}
+        settings = {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        if not brief:
+            return {"class": _name(type(value), where), "settings": settings}
+        own = {f.name: settings[f.name] for f in fields(value) if settings[f.name] != _default(f)}
+        return {"class": type(value).__name__} | own
+    if brief:
+        return _in_words(value)
     raise InputError(
         f"{where} holds a {type(value).__module__}.{type(value).__qualname__}, which a model file "
         "cannot hold: it could not be rebuilt without running code from the file. Use a name or "
         "one of spen's own classes, or keep the classifier with pickle at your own risk."
     )
+
+
+def _default(field: Field[Any]) -> Any:
+    """Return what a field is by default, in brief."""
+    if field.default is not MISSING:
+        return to_json(field.default, brief=True)
+    if field.default_factory is not MISSING:
+        return to_json(field.default_factory(), brief=True)
+    return MISSING
+
+
+def _in_words(thing: Any) -> Any:
+    """Describe what is no plain data, in brief: classes and functions by name."""
+    if isinstance(thing, Tensor):
+        return thing.tolist()
+    if hasattr(thing, "__qualname__"):
+        return thing.__name__ if isinstance(thing, type) else thing.__qualname__
+    if not hasattr(thing, "__dict__"):
+        return repr(thing)
+    return {"class": type(thing).__name__} | to_json(dict(sorted(vars(thing).items())), brief=True)
 
 
 def from_json(value: Any, where: str) -> Any:
@@ -139,12 +178,11 @@ def from_json(value: Any, where: str) -> Any:
     if "dict" in value:
         return {from_json(k, where): from_json(v, where) for k, v in value["dict"]}
     if "energy" in value:
-        return UnsizedEnergy(
-            tuple(
-                UnsizedTerm(_class(term["class"], where), from_json(term["settings"], where))
-                for term in value["energy"]
-            )
-        )
+        terms = [
+            _class(term["class"], where).unsized(**from_json(term["settings"], where))
+            for term in value["energy"]
+        ]
+        return reduce(add, terms)
     settings = {key: from_json(item, where) for key, item in value["settings"].items()}
     return _class(value["class"], where)(**settings)
 

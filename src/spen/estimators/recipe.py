@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import PairwiseEnergy
 from spen.energies.unsized import UnsizedEnergy
-from spen.errors import InputError, check_positive, check_share, check_whole, choose
+from spen.errors import (
+    InputError,
+    check_positive,
+    check_settings,
+    check_share,
+    check_whole,
+    choose,
+    one_of,
+)
 from spen.estimators.plan import Choice, Plan, Prediction, Shape
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
@@ -71,7 +80,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
-    """Fill in what the user left to us, and check what they did not.
+    """Fill in what the user left open, and check what they did not.
 
     Args:
         settings: the constructor's arguments, by name.
@@ -148,7 +157,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
 
 
 def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
-    """Decide cross_fit and linear_member where they were left to us.
+    """Decide cross_fit and linear_member where they are "auto".
 
     Of inputs that are many and mostly absent a logistic regression and a network learn
     different things, so that their average is better than either; and an energy can be trained
@@ -165,12 +174,12 @@ def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
         and WIDE_INPUTS <= shape.features <= LARGEST_LINEAR // shape.labels
         and VERY_FEW_ROWS <= shape.rows <= VERY_MANY_ROWS
     )
-    auto = pays and is_auto(given["cross_fit"]) and _is_left_to_us(settings)
+    auto = pays and is_auto(given["cross_fit"]) and _trains_apart(settings)
     return {name: auto if is_auto(value) else bool(value) for name, value in given.items()}
 
 
-def _is_left_to_us(settings: dict[str, Any]) -> bool:
-    """Return whether no setting says otherwise than that the energy be trained apart."""
+def _trains_apart(settings: dict[str, Any]) -> bool:
+    """Return whether no setting stands against training the energy apart."""
     words = {"energy": "label", "objective": "unrolled", "inference": "auto", "stages": "auto"}
     own = any(not isinstance(settings[k], str) or settings[k] != words[k] for k in words)
     # Cross-fitting holds out every row once, and ends with models of all rows.
@@ -220,13 +229,9 @@ def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
     if cross_fit and folds < 2:
         raise InputError(f"cross_fit=True needs at least two folds; received folds={folds}.")
     held_out = 1 / folds if cross_fit else settings["held_out"]
-    return {
-        "folds": folds,
-        # Of many rows one share tells choices apart.
-        "trial_folds": folds if shape.rows < FEW_ROWS else 1,
-        "held_out": held_out,
-        "refit": refit,
-    }
+    # Of many rows one share tells choices apart.
+    tried = folds if shape.rows < FEW_ROWS else 1
+    return {"folds": folds, "trial_folds": tried, "held_out": held_out, "refit": refit}
 
 
 FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS, VERY_MANY_ROWS = 1000, 100, 2500, 20_000
@@ -325,6 +330,16 @@ def _inference(value: Any, objective: Objective) -> Inference:
     return Descent(MirrorDescent(lr=0.05, momentum=0.8), Stopping(max_steps=100))
 
 
+RULES = {
+    "dropout": "share",
+    "input_dropout": "share",
+    "weight_decay": "zero or more",
+    "epochs": "whole",
+    "batch_size": "whole",
+    "missing": "share",
+}
+
+
 def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Check the settings that have a value of the user's own, and return those."""
     own = {name: value for name, value in settings.items() if not is_auto(value)}
@@ -335,16 +350,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
         for width in hidden:
             check_whole(width, "hidden")
         own["hidden"] = tuple(int(width) for width in hidden)
-    for name in ("dropout", "input_dropout"):
-        if name in own:
-            check_share(own[name], name)
-    if "weight_decay" in own:
-        check_positive(own["weight_decay"], "weight_decay", zero=True)
-    for name in ("epochs", "batch_size"):
-        if name in own:
-            check_whole(own[name], name)
-    if "missing" in own:
-        check_share(own["missing"], "missing")
+    check_settings(SimpleNamespace(**own), **{k: r for k, r in RULES.items() if k in own})
     if "stages" in own:
         own["stages"] = _stages(own, bool(settings["cross_fit"]))
     check_decoding(settings)
@@ -353,7 +359,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def check_decoding(settings: dict[str, Any]) -> None:
     """Check the settings of held-out rows and decoding."""
-    choose(settings["decoding"], dict.fromkeys(DECODINGS), "decoding")
+    one_of(settings["decoding"], DECODINGS, "decoding")
     check_positive(settings["held_out"], "held_out")
     check_share(settings["held_out"], "held_out")
 
@@ -403,5 +409,5 @@ def check_for_classes(settings: dict[str, Any]) -> None:
 
 
 def is_auto(value: Any) -> bool:
-    """Return whether a setting was left to us."""
+    """Return whether a setting is to be chosen from the data."""
     return isinstance(value, str) and value == "auto"

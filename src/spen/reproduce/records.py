@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from spen.errors import InputError
+from spen.files import to_json
 
 KEY = ("experiment", "dataset", "method", "n_train", "seed", "fold", "decoding", "settings")
 """What makes two records the same run."""
@@ -59,37 +59,8 @@ class Records:
 
 
 def brief(thing: Any) -> Any:
-    """Describe settings for a record: classes by name, with what is not as they have it anyway.
-
-    What is left out does not tell runs apart, so a setting that is added later, with a
-    default that changes nothing, leaves old records valid.
-
-    >>> from spen.inference.descent import Descent, Stopping
-    >>> brief(Descent(stopping=Stopping(max_steps=20)))
-    {'class': 'Descent', 'stopping': {'class': 'Stopping', 'max_steps': 20}}
-    """
-    if isinstance(thing, type):
-        return thing.__name__
-    if is_dataclass(thing):
-        own = {
-            field.name: brief(getattr(thing, field.name))
-            for field in fields(thing)
-            if brief(getattr(thing, field.name)) != _default(field)
-        }
-        return {"class": type(thing).__name__} | own
-    if isinstance(thing, dict):
-        return {str(name): brief(value) for name, value in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [brief(item) for item in thing]
-    if hasattr(thing, "tolist"):  # an array, or a number of one
-        return thing.tolist()
-    return thing if isinstance(thing, str | int | float | bool | None) else repr(thing)
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default is not MISSING:
-        return brief(field.default)
-    return MISSING if field.default_factory is MISSING else brief(field.default_factory())
+    """Describe settings for a record; see ``to_json``."""
+    return to_json(thing, brief=True)
 
 
 def _key(record: Record) -> str:

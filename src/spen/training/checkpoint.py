@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from spen.errors import CheckpointError
-from spen.files import read_tensors, write_tensors
+from spen.files import read_tensors, to_json, write_tensors
 from spen.training.optimisers import LBFGS
 
 
@@ -48,16 +48,14 @@ class History:
 class Run:
     """Where a run stands: weights, optimiser, random state, counters, history."""
 
-    def __init__(
-        self, model: nn.Module, generator: torch.Generator, fingerprint: dict[str, str]
-    ) -> None:
+    def __init__(self, model: nn.Module, generator: torch.Generator) -> None:
         self.model = model
         self.generator = generator
-        self.fingerprint = fingerprint
         self.history = History()
         self.stage = 0
         self.optimiser: torch.optim.Optimizer
         self._path: Path | None = None
+        self._fingerprint: dict[str, str] = {}
         self._optimiser_state: dict[str, Tensor] = {}
         self._start_counting()
 
@@ -67,8 +65,15 @@ class Run:
         self.best_score: float | None = None
         self._best: dict[str, Tensor] = {}
 
-    def attach(self, path: Path, resume: bool) -> None:
-        """Use a checkpoint file: go on from it, or make sure that none is overwritten."""
+    def attach(self, path: Path, resume: bool, fingerprint: dict[str, str]) -> None:
+        """Use a checkpoint file: go on from it, or make sure that none is overwritten.
+
+        Args:
+            path: of the file.
+            resume: whether to go on from it.
+            fingerprint: what tells this run from others.
+        """
+        self._fingerprint = fingerprint
         if path.is_dir():
             raise CheckpointError(f"{path} is a folder. Name a file for the checkpoint.")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +139,7 @@ class Run:
         tensors["generator"] = self.generator.get_state()
         header = {
             "kind": "training",
-            "fingerprint": self.fingerprint,
+            "fingerprint": self._fingerprint,
             "stage": self.stage,
             "epoch": self.epoch,
             "best_epoch": self.best_epoch,
@@ -148,7 +153,7 @@ class Run:
         if not isinstance(header, dict) or header.get("kind") != "training":
             raise CheckpointError(f"{path} is not the checkpoint of a training run.")
         found = header.get("fingerprint", {})
-        differing = sorted(k for k in self.fingerprint if found.get(k) != self.fingerprint[k])
+        differing = sorted(k for k in self._fingerprint if found.get(k) != self._fingerprint[k])
         if differing:
             raise CheckpointError(
                 f"{path} belongs to another run: it differs in {', '.join(differing)}. "
@@ -188,20 +193,7 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def describe(thing: Any) -> str:
     """Return a text that is equal for equal settings, whatever objects hold them."""
-    if is_dataclass(thing) and not isinstance(thing, type):
-        inner = {f.name: getattr(thing, f.name) for f in fields(thing)}
-    elif isinstance(thing, list | tuple):
-        return f"[{', '.join(describe(item) for item in thing)}]"
-    elif isinstance(thing, dict):
-        return f"{{{', '.join(f'{k!r}: {describe(v)}' for k, v in thing.items())}}}"
-    elif isinstance(thing, Tensor):
-        return f"tensor({digest([thing])})"
-    elif isinstance(thing, str | int | float | bool | None | np.ndarray | np.generic):
-        return repr(thing)
-    else:
-        inner = getattr(thing, "__dict__", {})
-    name = getattr(thing, "__qualname__", type(thing).__qualname__)
-    return f"{name}({', '.join(f'{k}={describe(v)}' for k, v in sorted(inner.items()))})"
+    return json.dumps(to_json(thing, brief=True))
 
 
 def describe_module(model: nn.Module) -> str:

@@ -80,9 +80,11 @@ def train(
     rows = TrainingRows.of(model, train, "train", label_weight)
     held_out = None if valid is None else TrainingRows.of(model, valid, "valid")
     generator = torch.Generator(model.reference.device).manual_seed(seed)
-    run = Run(model, generator, _fingerprint(model, stages, rows, held_out, seed, score))
+    run = Run(model, generator)
     if checkpoint is not None:
-        run.attach(Path(checkpoint), resume)
+        # Hashing all rows and weights takes time that a run without a checkpoint need not spend.
+        fingerprint = _fingerprint(model, stages, rows, held_out, seed, score)
+        run.attach(Path(checkpoint), resume, fingerprint)
 
     for index in range(run.stage, len(stages)):
         stage = stages[index]

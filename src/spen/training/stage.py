@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from spen.errors import InputError, check_positive, check_share, check_whole, choose
+from spen.errors import InputError, check_settings, one_of
 from spen.inference.base import Inference
 from spen.inference.descent import Descent
 from spen.model import PARTS
@@ -71,22 +71,23 @@ class Stage:
                     f"The {name} of stage {self.name!r} must be an {kind.__name__}; "
                     f"received {getattr(self, name)!r}."
                 )
-        check_positive(self.lr, "lr")
-        if self.global_lr is not None:
-            check_positive(self.global_lr, "global_lr")
-        check_positive(self.weight_decay, "weight_decay", zero=True)
-        check_share(self.momentum, "momentum")
-        check_whole(self.epochs, "epochs")
-        check_whole(self.batch_size, "batch_size")
-        if self.clip is not None:
-            check_positive(self.clip, "clip")
-        if self.patience is not None:
-            check_whole(self.patience, "patience")
-        choose(self.schedule, {"constant": 0, "cosine": 0}, "schedule")
-        choose(self.optimiser, OPTIMISERS, "optimiser")
-        choose(self.keep, {"best": 0, "last": 0}, "keep")
+        check_settings(
+            self,
+            *("global_lr", "clip", "patience"),
+            lr="positive",
+            global_lr="positive",
+            weight_decay="zero or more",
+            momentum="share",
+            epochs="whole",
+            batch_size="whole",
+            clip="positive",
+            patience="whole",
+            schedule=("constant", "cosine"),
+            optimiser=OPTIMISERS,
+            keep=("best", "last"),
+        )
         for part in self.parts:
-            choose(part, dict.fromkeys(PARTS), "part")
+            one_of(part, PARTS, "part")
         if self.optimiser == "lbfgs":
             self._check_lbfgs()
 
