@@ -9,8 +9,7 @@ import torch
 from pages import fitted
 
 import spen
-from spen.report.gather import gather
-from spen.report.page import write_page
+from spen.report.page import gather, write_page
 from spen.report.subject import Judged, Subject
 
 NAMES = ["sun", "sea", "<b>wind</b>", 'a "long" name that goes on and on and on', "rain", "snow"]
@@ -91,7 +90,7 @@ def test_the_stepper_moves_from_the_start_to_the_answer(opened, subject, facts):
     press(opened, "[aria-label='Next step']")
     one = shown(opened)
     assert one != dict.fromkeys(names, 0.5)
-    trace = subject.traced(np.array([row])).trace
+    trace = subject.solve(np.array([row]), trace=True).trace
     assert one == pytest.approx(dict(zip(names, trace.y[1, 0].tolist(), strict=True)), abs=1e-4)
     assert opened.execute_script(slider + "return s.value") == "1"
     press(opened, "[aria-label='Previous step']")

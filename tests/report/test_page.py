@@ -14,10 +14,8 @@ import spen
 from spen.batch.splits import Split
 from spen.cli.report import report
 from spen.errors import InputError
-from spen.report.drawing.markup import script_json, text
-from spen.report.facts.folder import folder_facts
-from spen.report.gather import gather
-from spen.report.page import render, write_page
+from spen.report.folder import folder_facts
+from spen.report.page import gather, render, write_page
 from spen.report.subject import Judged
 
 NASTY = [
@@ -70,9 +68,15 @@ def test_names_are_escaped_everywhere():
 
 
 def test_text_and_json_survive_what_names_may_hold():
-    assert text("\x00\x1b\ud800") == "\ufffd\ufffd\ufffd"
-    assert json.loads(script_json({"a": "<&>\u2028\ud800"})) == {"a": "<&>\u2028\ud800"}
-    script_json({"a": "\ud800"}).encode("utf-8")
+    odd = ["<&>\u2028\ud800", "\x00\x1b\ud800", "tab\tand\nline"]
+    classifier, rows = fitted(odd, labels=3)
+    page = render(gather(odd[1], classifier, Judged.of(rows, odd[1])))
+    page.encode("utf-8")
+    tags = read(page)
+    assert facts_in(page)["examples"]["names"] == odd
+    assert tags.words.count("\ufffd\ufffd\ufffd") > 5, "in the heading, in tables and in drawings"
+    assert "<&>\u2028\ufffd" in tags.words
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", page), "nor in attributes"
 
 
 def test_nothing_leaves_the_page():

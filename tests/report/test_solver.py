@@ -12,9 +12,8 @@ from spen.energies.form import Block, Form
 from spen.energies.nonlinearities import NONLINEARITIES
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField, MirrorBundle, MirrorDescent, ProjectedGradient
-from spen.report.facts.arrays import packed
-from spen.report.facts.inference import page_inference
-from spen.report.subject import Judged, Subject
+from spen.report.examples import page_inference
+from spen.report.subject import Judged, Subject, packed
 
 pytestmark = pytest.mark.skipif(node() is None, reason="node is not installed")
 
@@ -168,16 +167,13 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
         listed = None if held is None else [
             ["nan" if v != v else v for v in row] for row in held.tolist()
         ]  # fmt: skip
-        clf = subject.classifier
+        clf, calibration = subject.classifier, subject.calibration
         tuned = clf.tuned_.tolist() if isinstance(clf.tuned_, np.ndarray) else clf.tuned_
         answers = run_solver(
             SOLVE,
             **found,
             known=listed,
-            calibration={
-                "scale": clf.predictor_.calibration.scale,
-                "shift": clf.predictor_.calibration.shift.tolist(),
-            },
+            calibration={"scale": calibration.scale, "shift": calibration.shift.tolist()},
             decoding={"name": clf.plan_.decoding, "tuned": tuned},
         )
         solution = subject.prediction.solve(subject.model, subject.scaled[rows], held)

@@ -8,7 +8,7 @@ import tiny_settings as tiny
 from scipy import stats
 
 import spen
-from spen.report import plots
+from spen.report import study_plots as plots
 from spen.reproduce import classifiers, known_labels, study, width
 from spen.reproduce.ablation import NO_MEASUREMENTS
 from spen.reproduce.records import Records

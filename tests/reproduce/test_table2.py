@@ -11,7 +11,7 @@ import torch
 from problems import all_labelings
 
 import spen
-from spen.report import plots
+from spen.report import study_plots as plots
 from spen.reproduce import machines, table2, violations
 from spen.reproduce.kernel_ridge import KernelRidge
 from spen.reproduce.machines import Machine, choose_decay, read_machines, train_machine, untrained

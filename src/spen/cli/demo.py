@@ -62,8 +62,7 @@ def demo(*, out: Path = Path("spen-demo")) -> None:
 def _write_page(out: Path, fits: list[Fitted], data: Dataset) -> Path:
     """Write the page on the SPEN, which an earlier demo may have left in the folder."""
     from spen.estimators.model_file import load
-    from spen.report.gather import gather
-    from spen.report.page import write_page
+    from spen.report.page import gather, write_page
     from spen.report.subject import Judged
     from spen.reproduce import protocol
     from spen.reproduce.as_classifier import as_classifier

@@ -41,8 +41,7 @@ def report(
     from spen.cli.show import say
     from spen.errors import InputError
     from spen.estimators.model_file import load
-    from spen.report.gather import gather
-    from spen.report.page import write_page
+    from spen.report.page import gather, write_page
 
     if not source.exists():
         raise InputError(f"{source} is not there. Name a model file or a run folder.")

@@ -1,97 +1,131 @@
-"""One self-contained HTML file from what was gathered: no network, readable without a script."""
+"""One self-contained HTML file on a model: no network, readable without a script.
+
+``gather`` puts all that a page says into one plain dictionary; the template says it.
+"""
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from spen.files import write_atomically
-from spen.report.drawing.course_sections import convergence_section, training_section
-from spen.report.drawing.example_section import example_section
-from spen.report.drawing.folder_section import folder_section
-from spen.report.drawing.markup import script_json, text
-from spen.report.drawing.model_sections import header, model_section
-from spen.report.drawing.score_sections import calibration_section, hardest_section, label_section
-from spen.report.drawing.structure_section import structure_section
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What a browser may do for the page: nothing that leaves it."""
+from spen.errors import InputError
+from spen.estimators.base import LabelClassifier
+from spen.files import versions, write_atomically
+from spen.report import charts, scores
+from spen.report.examples import example_facts
+from spen.report.folder import folder_facts
+from spen.report.model import model_facts, training_facts
+from spen.report.structure import pair_facts, structure_facts
+from spen.report.subject import Judged, Subject, common_beginning
 
-ADDRESSES = {
-    "model": "Model",
-    "examples": "Examples",
-    "labels": "Label structure",
-    "convergence": "Convergence",
-    "scores": "Label by label",
-    "calibration": "Calibration",
-    "hardest": "Hardest rows",
-    "training": "Training",
-    "runs": "Runs",
-}
+ASSETS = ("page.css", "solver.js", "player.js", "page.js")
+UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
+"""A browser shows no control characters, and half a surrogate pair cannot be written."""
+
+Facts = dict[str, Any]
 
 
-def write_page(facts: dict[str, Any], path: Path) -> Path:
+def gather(
+    title: str,
+    classifier: LabelClassifier | None = None,
+    judged: Judged | None = None,
+    *,
+    labels: Any = None,
+    folder: Path | None = None,
+) -> Facts:
+    """Return what a page says about a model, about rows that judge it, about a run folder.
+
+    Args:
+        title: of the page.
+        classifier: fitted; None where a folder is all there is.
+        judged: rows with labels; without them the page has what the model alone tells.
+        labels: (n, L) in which pairs of labels are counted; None takes those of ``judged``.
+        folder: with records and pictures.
+    """
+    facts: Facts = {"title": title, "versions": versions(), "folder": None, "model": None}
+    if folder is not None:
+        facts["folder"] = folder_facts(folder)
+    if classifier is None:
+        return facts
+    facts |= {"model": model_facts(classifier), "training": training_facts(classifier)}
+    facts["beginning"] = common_beginning([str(name) for name in classifier.label_names_.tolist()])
+    facts["structure"] = structure_facts(classifier)
+    if judged is None:
+        return facts | {"rows": None, "pairs": pair_facts(classifier, None, None)}
+    if not len(judged.rows):
+        raise InputError(f"{judged.name} are no rows at all. Name data that have some.")
+    subject = Subject(classifier, judged)
+    facts["rows"] = {
+        "name": judged.name,
+        "count": len(judged.rows),
+        "total": judged.total,
+        "seen": int(classifier.seen_in_training(judged.rows.X).sum()),
+        "cardinality": round(float(np.nansum(subject.truth) / len(judged.rows)), 2),
+    }
+    return facts | {
+        "pairs": pair_facts(classifier, subject, judged.rows.Y if labels is None else labels),
+        "scores": scores.score_facts(subject),
+        "convergence": scores.convergence_facts(subject),
+        "examples": example_facts(subject),
+        "labels": scores.label_scores(subject),
+        "calibration": scores.calibration_facts(subject),
+        "hardest": scores.hardest_rows(subject),
+    }
+
+
+def write_page(facts: Facts, path: Path) -> Path:
     """Write what ``gather`` returned as one HTML file, and return where it is."""
     write_atomically(path, render(facts).encode("utf-8"))
     return path
 
 
-def render(facts: dict[str, Any]) -> str:
+def render(facts: Facts) -> str:
     """Return the page as text."""
-    sections = _sections(facts)
-    links = "".join(
-        f'<a href="#{name}">{title}</a>' for name, title in ADDRESSES.items() if name in sections
+    return _environment().get_template("page.html.jinja").render(facts)
+
+
+@cache
+def _environment() -> Environment:
+    """Return what renders the template: all that it is given is escaped, but for our own assets."""
+    environment = Environment(
+        loader=PackageLoader("spen.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_in_words,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    navigation = f'<nav aria-label="Sections">{links}</nav>\n' if len(sections) > 1 else ""
-    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{text(facts['title'])}</title>\n"
-        f"<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
-        f"{header(facts)}{navigation}"
-        f"<main>\n{''.join(sections.values())}</main>\n"
-        f"<footer>Made with {text(versions)}.</footer>\n"
-        f'<script type="application/json" id="facts">{script_json(_for_script(facts))}</script>\n'
-        f"<script>\n{_asset('solver.js')}{_asset('player.js')}{_asset('page.js')}</script>\n"
-        "</body>\n</html>\n"
-    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters["fixed"] = _fixed
+    folder = files("spen.report") / "assets"
+    assets = {name: Markup((folder / name).read_text(encoding="utf-8")) for name in ASSETS}
+    environment.globals |= {"assets": assets, "charts": charts}
+    return environment
 
 
-def _sections(facts: dict[str, Any]) -> dict[str, str]:
-    """Return the sections that there is something to say in, in order."""
-    sections, folder = {}, facts["folder"]
-    runs = folder_section(folder) if folder and (folder["runs"] or folder["pictures"]) else ""
-    if facts["model"] is None:
-        return {"runs": runs}
-    sections["model"] = model_section(facts)
-    judged = facts["rows"] is not None
-    if judged and facts["examples"]["examples"]:
-        sections["examples"] = example_section(facts["examples"])
-    sections["labels"] = structure_section(facts["structure"], facts["pairs"])
-    if judged:
-        if facts["convergence"] is not None:
-            sections["convergence"] = convergence_section(facts["convergence"])
-        sections["scores"] = label_section(facts["labels"])
-        sections["calibration"] = calibration_section(facts["calibration"])
-        sections["hardest"] = hardest_section(facts["hardest"])
-    sections["training"] = training_section(facts["training"])
-    sections["runs"] = runs
-    return {name: content for name, content in sections.items() if content}
+def _in_words(value: Any) -> Any:
+    """Return a value as the page shows it; None is a dash.
+
+    >>> _in_words(None), _in_words(1234), _in_words(0.5), _in_words("\\x00")
+    ('–', '1,234', '0.5', '\ufffd')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return UNSEEN.sub("\ufffd", value) if type(value) is str else value
 
 
-def _for_script(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the part of the facts that the page's script computes with."""
-    structure = facts.get("structure")
-    names = ("names", "rows", "labels_across", "shape", "values", "limit")
-    return {
-        "examples": facts.get("examples"),
-        "matrix": structure and {name: structure[name] for name in names},
-    }
-
-
-def _asset(name: str) -> str:
-    return (files("spen.report") / "assets" / name).read_text(encoding="utf-8")
+def _fixed(value: float | None, digits: int) -> str | None:
+    return None if value is None else f"{value:.{digits}f}"

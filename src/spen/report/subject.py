@@ -1,20 +1,24 @@
-"""What a page is about: a fitted classifier, and rows whose labels are known."""
+"""What a page is about: a fitted classifier, rows whose labels are known, the labels' names."""
 
 from __future__ import annotations
 
+import base64
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from spen.batch.context import Context
 from spen.batch.splits import Split
 from spen.domains import UnitBox
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.estimators.base import LabelClassifier
+from spen.estimators.calibration import Calibration
 from spen.estimators.fit import densified
 from spen.estimators.plan import Prediction
 from spen.estimators.scaling import checked_rows
@@ -22,10 +26,13 @@ from spen.inference.base import Solution
 from spen.inference.descent import Descent
 from spen.metrics import counts, row_f1
 from spen.model import SPEN
-from spen.report.names import shown_names
+from spen.objectives.likelihood import CrossEntropy
 
 LARGEST_LABELLING = 4_000_000
 """Entries of the label matrix that a page looks at; of more rows a random part is taken."""
+
+SEPARATORS = "_.:/- "
+"""Where the common beginning of label names may end."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,11 @@ class Subject:
         """The inputs as the feature network takes them."""
         return self.classifier.predictor_.scale(checked_rows(self.classifier, self.judged.rows.X))
 
+    @property
+    def calibration(self) -> Calibration:
+        """What turns soft labels into probabilities."""
+        return self.classifier.predictor_.calibration
+
     @cached_property
     def solution(self) -> Solution:
         """What inference finds for each row."""
@@ -111,7 +123,7 @@ class Subject:
     @cached_property
     def probabilities(self) -> np.ndarray:
         """The calibrated probabilities (n, L)."""
-        return self.classifier.predictor_.calibration.apply(self.solution.y.cpu().numpy())
+        return self.calibration.apply(self.solution.y.cpu().numpy())
 
     @cached_property
     def predicted(self) -> np.ndarray:
@@ -123,13 +135,8 @@ class Subject:
         """What the local energies alone say of each row, (n, L); None where there are none."""
         if not any(isinstance(term, LocalEnergy) for term in energy_terms(self.model.energy)):
             return None
-
-        def solve(context: Any) -> Solution:
-            y = self.model.starting_point(context, "local")
-            zeros = y.new_zeros(len(y))
-            return Solution(y, zeros, zeros.long(), zeros.long())
-
-        return self.model.solve_with(solve, self.scaled).y.cpu().numpy()
+        prediction = replace(self.prediction, objective=CrossEntropy())
+        return prediction.solve(self.model, self.scaled).y.cpu().numpy()
 
     @cached_property
     def row_scores(self) -> np.ndarray:
@@ -143,32 +150,67 @@ class Subject:
 
     def labels_of(self, y: np.ndarray) -> np.ndarray:
         """Decode soft labels (n, L) as predictions are decoded."""
-        return self.classifier.decode(self.classifier.predictor_.calibration.apply(y))
+        return self.classifier.decode(self.calibration.apply(y))
 
-    def traced(self, rows: np.ndarray, known: np.ndarray | None = None) -> Solution:
-        """Solve some rows as predictions do, keeping every iterate where there are any."""
-        inference = self.prediction.inference
-        if isinstance(inference, Descent):
-            inference = replace(inference, trace=True, backend="general")
-        return soft_labels(
-            self.model, Prediction(self.prediction.objective, inference), self.scaled[rows], known
-        )
+    def solve(
+        self, rows: np.ndarray, known: np.ndarray | None = None, *, trace: bool = False
+    ) -> Solution:
+        """Solve some rows as predictions do; ``trace`` keeps every iterate, if there are any."""
+        prediction = self.prediction
+        if trace and isinstance(prediction.inference, Descent):
+            traced = replace(prediction.inference, trace=True, backend="general")
+            prediction = replace(prediction, inference=traced)
+        return prediction.solve(self.model, self.scaled[rows], known)
 
-    @torch.no_grad()
-    def energy_of(self, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return what predictions minimise, entropy included, at any labelling (n, L)."""
-        parts: list[Tensor] = []
-        entropy = self.prediction.objective.entropy
-        labelling = torch.from_numpy(np.asarray(y)).to(self.model.reference)
+    def context(self, rows: np.ndarray) -> Context:
+        """Return some rows as predictions see them, filled up with copies of the last."""
+        context, _ = next(self.model.contexts(self.scaled[rows]))
+        return context
 
-        def solve(context: Any) -> Solution:
-            begun = sum(map(len, parts))
-            # A batch is filled up with copies of its last row.
-            n = min(context.n_rows, len(labelling) - begun)
-            problem = self.model.smoothed(context, entropy).select(torch.arange(n))
-            parts.append(problem.value(labelling[begun : begun + n]))
-            zeros = context.features.new_zeros(context.n_rows)
-            return Solution(zeros[:, None], zeros, zeros.long(), zeros.long())
 
-        self.model.solve_with(solve, self.scaled[rows])
-        return torch.cat(parts).cpu().numpy()
+def common_beginning(names: list[str]) -> str:
+    """Return what all names begin with, up to a separator, if the rest still says something.
+
+    >>> common_beginning(["TAG_web", "TAG_wiki"]), common_beginning(["label 1", "label 2"])
+    ('TAG_', '')
+    """
+    if len(names) < 2:
+        return ""
+    # What the first and the last in order share, all between them share too.
+    ends = zip(min(names), max(names), strict=False)
+    shared = "".join(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], ends))
+    cut = max(shared.rfind(sign) for sign in SEPARATORS) + 1
+    rests = [name[cut:] for name in names]
+    telling = sum(any(sign.isalpha() for sign in rest) for rest in rests)
+    return shared[:cut] if all(rests) and 2 * telling >= len(rests) else ""
+
+
+def shown_names(names: Sequence[object]) -> list[str]:
+    """Return the names as text, less their common beginning.
+
+    >>> shown_names(["TAG_web", "TAG_wiki"])
+    ['web', 'wiki']
+    """
+    plain = [str(name) for name in names]
+    cut = len(common_beginning(plain))
+    return [name[cut:] for name in plain]
+
+
+def packed(values: Any, kind: str = "<f4") -> str:
+    """Return an array's numbers, row after row, as base64 text that a page can read.
+
+    >>> np.frombuffer(base64.b64decode(packed([1.0, 0.5])), "<f4")
+    array([1. , 0.5], dtype=float32)
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
+
+
+def rounded(values: Any, digits: int = 4) -> list[Any]:
+    """Return numbers for people: so many decimals, as lists.
+
+    >>> rounded(np.array([0.123456]))
+    [0.1235]
+    """
+    return np.round(np.asarray(values, dtype=float), digits).tolist()

@@ -262,7 +262,7 @@ def _draw(
         return [cell.mean("most_steps") for cell in cells], [cell.mean("f1") for cell in cells]
 
     def pictures(_: Any) -> list[Path]:
-        from spen.report import convergence_plots as plots
+        from spen.report import study_plots as plots
 
         return [
             *plots.draw_histograms(

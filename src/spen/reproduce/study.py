@@ -213,7 +213,7 @@ def draw(picture: Callable[[Any], Sequence[Path]]) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         say("Picture: not drawn. Install matplotlib (pip install 'spen[report]') and run again.")
         return
-    from spen.report import plots
+    from spen.report import study_plots as plots
 
     for path in picture(plots):
         say(f"Picture: {path}")

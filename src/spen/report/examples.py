@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
 
-from spen.report.facts.arrays import rounded
-from spen.report.facts.inference import page_inference
-from spen.report.subject import Subject
+from spen.inference.bundle import MirrorBundle
+from spen.inference.descent import Descent
+from spen.inference.rules import MeanField, MirrorDescent, ProjectedGradient
+from spen.objectives.hinge import Hinge
+from spen.objectives.likelihood import CrossEntropy
+from spen.objectives.squared import SquaredError
+from spen.objectives.unrolled import UnrolledLikelihood
+from spen.report.subject import Subject, packed, rounded
 
 OF_EACH_KIND = 3
 """Rows of each reason for showing them."""
@@ -16,6 +23,10 @@ OF_EACH_KIND = 3
 SHOWN_LABELS = 16
 FRAMES = 40
 """Steps of a trace that a page keeps, where it cannot repeat them itself."""
+
+RULES = (MirrorBundle, MirrorDescent, ProjectedGradient, MeanField)
+LARGEST = 400_000
+"""Weights of an energy that a page carries: two megabytes of text."""
 
 
 def example_facts(subject: Subject) -> dict[str, Any]:
@@ -27,7 +38,7 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     """
     chosen = choose_rows(subject)
     rows = np.array([row for row, _ in chosen], dtype=int)
-    solution = subject.traced(rows)
+    solution = subject.solve(rows, trace=True)
     end = solution.y.cpu().numpy()
     if solution.trace is None:
         ys, energies = end[None], solution.energy.cpu().numpy()[None]
@@ -46,7 +57,6 @@ def example_facts(subject: Subject) -> dict[str, Any]:
             "row": int(subject.judged.numbers[row]) + 1,
             "why": why,
             "truth": np.flatnonzero(truth == 1).tolist(),
-            "missing": np.flatnonzero(np.isnan(truth)).tolist(),
             "predicted": np.flatnonzero(subject.predicted[row] == 1).tolist(),
             "shown": shown.tolist(),
             "start": rounded(ys[0, k, shown]),
@@ -62,8 +72,7 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     if isinstance(found, str):
         _add_answers(subject, rows, examples)
         return facts | {"inference": None, "why_not": found}
-    calibration = subject.classifier.predictor_.calibration
-    tuned = subject.classifier.tuned_
+    calibration, tuned = subject.calibration, subject.classifier.tuned_
     return facts | {
         "inference": found,
         "why_not": None,
@@ -125,8 +134,7 @@ def _add_answers(subject: Subject, rows: np.ndarray, examples: list[dict[str, An
     known = np.full((len(settings), subject.model.domain.size), np.nan, dtype=np.float32)
     for number, (_, label, value) in enumerate(settings):
         known[number, label] = value
-    inputs = subject.scaled[rows[[k for k, _, _ in settings]]]
-    solution = subject.prediction.solve(subject.model, inputs, known)
+    solution = subject.solve(rows[[k for k, _, _ in settings]], known)
     ys, energies = solution.y.cpu().numpy(), solution.energy.cpu().numpy()
     for number, (k, label, value) in enumerate(settings):
         example = examples[k]
@@ -134,3 +142,77 @@ def _add_answers(subject: Subject, rows: np.ndarray, examples: list[dict[str, An
             "y": rounded(ys[number, example["shown"]]),
             "energy": round(float(energies[number]), 4),
         }
+
+
+@torch.no_grad()
+def page_inference(subject: Subject, rows: np.ndarray) -> dict[str, Any] | str:
+    """Return what a page needs to infer the labels of some rows, or why it cannot.
+
+    The result has ``how`` (rule and stopping), the shared ``blocks``, and ``rows``: the terms
+    of each row and where its inference starts. Arrays are packed (see ``packed``).
+    """
+    if not subject.takes_sets:
+        return "a page infers sets of labels, and this model predicts classes"
+    how = _rule_and_stopping(subject)
+    if isinstance(how, str):
+        return how
+    model, objective = subject.model, subject.prediction.objective
+    context = subject.context(rows)
+    problem, start = model.pose(context, objective.start, objective.entropy)
+    form = problem.form
+    if form is None:
+        return "the energy has no canonical form"
+    if sum(block.measurements.numel() for block in form.blocks) > LARGEST:
+        return "the energy has too many weights for a page"
+    if start is None:
+        start = model.domain.uniform(context.features)
+    size = model.domain.size
+    blocks = [
+        {
+            "measurements": packed(block.measurements),
+            "readout": packed(block.readout),
+            "nonlinearity": block.nonlinearity.name,
+        }
+        for block in form.blocks
+    ]
+    terms = [
+        {
+            "constant": 0.0 if form.constant is None else float(form.constant[k]),
+            "linear": packed(torch.zeros(size) if form.linear is None else form.linear[k]),
+            "quadratic": None if form.quadratic is None else packed(form.quadratic[k]),
+            "biases": [
+                packed(block.bias if block.bias.ndim == 1 else block.bias[k])
+                for block in form.blocks
+            ],
+            "tau": 0.0 if form.tau is None else float(form.tau[k]),
+            "start": packed(start[k]),
+        }
+        for k in range(len(rows))
+    ]
+    return {"how": how, "blocks": blocks, "rows": terms}
+
+
+def _rule_and_stopping(subject: Subject) -> dict[str, Any] | str:
+    """Return the rule and the stopping of predictions in plain numbers, or why that cannot be."""
+    objective, inference = subject.prediction.objective, subject.prediction.inference
+    if type(objective) in (CrossEntropy, SquaredError):
+        return {"rule": "none", "fixed": True}
+    if type(objective) not in (Hinge, UnrolledLikelihood):
+        return f"predictions are made by {type(objective).__name__}, which a page does not know"
+    if type(inference) is not Descent or type(inference.rule) not in RULES:
+        return "predictions are made by a solver that a page does not know"
+    stopping = inference.stopping
+    fixed = isinstance(objective, UnrolledLikelihood)
+    if not fixed and (stopping.scope != "example" or stopping.fraction < 1):
+        return "predictions stop by batches, and a page has one row at a time"
+    rule: Any = inference.rule
+    return {
+        "rule": type(rule).__name__,
+        "settings": asdict(rule),
+        "fixed": fixed,
+        "stopping": {
+            "maxSteps": stopping.max_steps,
+            "objectiveRtol": stopping.objective_rtol,
+            "iterateAtol": stopping.iterate_atol,
+        },
+    }

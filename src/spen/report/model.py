@@ -1,10 +1,11 @@
-"""What the model is: sizes, settings, scores with their rule, versions."""
+"""The model: its sizes and settings in words, and how its training went."""
 
 from __future__ import annotations
 
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
+from spen.domains import UnitBox
 from spen.energies.base import Energy, energy_terms
 from spen.energies.label import LabelEnergy
 from spen.energies.unsized import UnsizedEnergy
@@ -12,11 +13,10 @@ from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import Prediction
 from spen.features import MLP, Identity
 from spen.inference.descent import Descent
-from spen.metrics import score_all
 from spen.objectives.likelihood import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.report.subject import Subject
 from spen.stacking import LabelScores
+from spen.training.checkpoint import History
 
 DECODINGS = {
     "threshold": "one threshold for all labels",
@@ -24,17 +24,6 @@ DECODINGS = {
     "expected_f1": "the labels of largest expected F1",
 }
 VERSIONS = ("spen", "torch", "numpy", "python")
-SCORE_NAMES = {
-    "example_f1": "F1, averaged over rows",
-    "micro_f1": "F1 of all decisions",
-    "macro_f1": "F1, averaged over labels",
-    "hamming_error": "Hamming error",
-    "subset_accuracy": "rows with every label right",
-    "precision_at_1": "precision at 1",
-    "precision_at_3": "precision at 3",
-    "precision_at_5": "precision at 5",
-    "calibration_error": "calibration error",
-}
 
 
 def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
@@ -43,55 +32,61 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
     The result has ``facts`` and ``settings``, both lists of [name, text].
     """
     model, plan = classifier.model_, classifier.plan_
-    facts: list[tuple[str, str]] = [
-        ("labels" if _sets(classifier) else "classes", f"{model.domain.size:,}"),
-        ("features", f"{classifier.n_features_in_:,}"),
-        ("parameters", f"{sum(p.numel() for p in model.parameters()):,}"),
-        ("feature network", _network(model.features)),
-        ("energy", " + ".join(_energy(term) for term in energy_terms(model.energy))),
-        ("objective", _in_words(plan.prediction.objective)),
-        ("inference", _inference(plan.prediction)),
+    takes_sets = isinstance(model.domain, UnitBox)
+    facts = [
+        ["labels" if takes_sets else "classes", f"{model.domain.size:,}"],
+        ["features", f"{classifier.n_features_in_:,}"],
+        ["parameters", f"{sum(p.numel() for p in model.parameters()):,}"],
+        ["feature network", _network(model.features)],
+        ["energy", " + ".join(_energy(term) for term in energy_terms(model.energy))],
+        ["objective", _in_words(plan.prediction.objective)],
+        ["inference", _inference(plan.prediction)],
     ]
-    if _sets(classifier):
-        facts.append(("decoding", f"{DECODINGS[plan.decoding]}{_tuned(classifier)}"))
+    if takes_sets:
+        facts.append(["decoding", f"{DECODINGS[plan.decoding]}{_tuned(classifier)}"])
     if plan.cross_fit:
-        facts.append(("training", f"the energy is cross-fitted over {plan.folds} folds"))
-    score = "F1" if _sets(classifier) else "accuracy"
-    facts.append((f"{score} of held-out training rows", f"{100 * classifier.held_out_score_:.2f}"))
+        facts.append(["training", f"the energy is cross-fitted over {plan.folds} folds"])
+    score = "F1" if takes_sets else "accuracy"
+    facts.append([f"{score} of held-out training rows", f"{100 * classifier.held_out_score_:.2f}"])
     notes = classifier.notes_
-    facts += [(name, note) for name, note in notes.items() if name not in ("command", *VERSIONS)]
+    facts += [[name, note] for name, note in notes.items() if name not in ("command", *VERSIONS)]
     made = ", ".join(f"{name} {notes[name]}" for name in VERSIONS if name in notes)
-    facts.append(("trained with", made))
-    settings = [
-        (name, _in_words(value)) for name, value in classifier.get_params(deep=False).items()
-    ]
+    facts.append(["trained with", made])
+    settings = classifier.get_params(deep=False)
     return {
         "kind": type(classifier).__name__,
         "command": notes.get("command"),
-        "facts": [list(fact) for fact in facts],
-        "settings": [list(setting) for setting in settings],
+        "facts": facts,
+        "settings": [[name, _in_words(value)] for name, value in settings.items()],
     }
 
 
-def score_facts(subject: Subject) -> list[dict[str, Any]]:
-    """Return every score on the judged rows with its rule; in percent, None where undefined."""
-    if not subject.takes_sets:
-        right = (subject.truth.argmax(1) == subject.predicted.argmax(1)).mean()
-        rule = "share of rows whose class is right"
-        return [{"name": "accuracy", "value": round(100 * float(right), 2), "rule": rule}]
-    scores = score_all(subject.truth, subject.predicted, subject.probabilities)
+def training_facts(classifier: LabelClassifier) -> list[dict[str, Any]]:
+    """Return each run's stages with their epochs' losses and held-out scores (or None)."""
+    names = ("the run that tunes, on part of the rows", "the last run, on all rows")
+    if classifier.plan_.cross_fit:
+        names = ("the energy's training", "the label-wise model's, on all rows")
+    runs = zip(names, (classifier.history_, classifier.refit_history_), strict=True)
     return [
-        {
-            "name": SCORE_NAMES.get(name, name),
-            "value": round(100 * score.value, 2) if score.value == score.value else None,
-            "rule": score.rule,
-        }
-        for name, score in scores.items()
+        {"run": name, "stages": _stages(history)}
+        for name, history in runs
+        if history is not None and history.epochs
     ]
 
 
-def _sets(classifier: LabelClassifier) -> bool:
-    return not classifier._exclusive
+def _stages(history: History) -> list[dict[str, Any]]:
+    stages = []
+    for name in dict.fromkeys(epoch.stage for epoch in history.epochs):
+        epochs = history.stage(name)
+        scores = [round(100 * epoch.score, 2) for epoch in epochs if epoch.score is not None]
+        stage = {
+            "name": name,
+            "loss": [float(f"{epoch.loss:.6g}") for epoch in epochs],
+            "score": scores if len(scores) == len(epochs) else None,
+            "seconds": round(sum(epoch.seconds for epoch in epochs), 2),
+        }
+        stages.append(stage)
+    return stages
 
 
 def _tuned(classifier: LabelClassifier) -> str:

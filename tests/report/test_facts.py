@@ -9,10 +9,10 @@ from pages import fitted, subject_of
 
 import spen
 from spen.metrics import calibration_error
-from spen.report.facts.examples import example_facts
-from spen.report.facts.pairs import global_terms, interactions, meetings
-from spen.report.facts.scores import calibration_facts, hardest_rows, label_scores
-from spen.report.gather import gather
+from spen.report.examples import example_facts
+from spen.report.page import gather
+from spen.report.scores import calibration_facts, hardest_rows, label_scores
+from spen.report.structure import global_terms, interactions, meetings
 from spen.report.subject import Judged
 
 
@@ -68,7 +68,7 @@ def test_interactions_are_second_differences_of_the_energy(subject):
     model, numbers = subject.model, np.array([4, 0, 2])
     truth = subject.truth[:2]
     features = model.context(subject.scaled[:2]).features.detach()
-    table = interactions(global_terms(model), numbers, features, truth, 6)
+    table = interactions(global_terms(model), numbers, features, truth)
 
     def energy(row, on):
         y = truth[[row]].copy()
@@ -89,7 +89,8 @@ def test_interactions_are_second_differences_of_the_energy(subject):
 
 def test_without_rows_interactions_are_those_of_the_structure(subject):
     model = subject.model
-    table = interactions(global_terms(model), np.arange(6), torch.zeros(1, 0), None, 6)
+    off = np.zeros((1, 6))
+    table = interactions(global_terms(model), np.arange(6), torch.zeros(1, 0), off)
     assert np.allclose(table, subject.classifier.structure().interactions(), atol=1e-4)
 
 
@@ -128,7 +129,7 @@ def test_where_the_page_cannot_infer_answers_are_put_into_it(kind):
     label, row = example["shown"][1], example["row"] - 1
     known = np.full((1, subject.model.domain.size), np.nan)
     known[0, label] = 1
-    solution = subject.traced(np.array([row]), known)
+    solution = subject.solve(np.array([row]), known)
     answer = example["answers"][f"{label}=1"]
     assert np.allclose(answer["y"], solution.y[0, example["shown"]], atol=1e-3)
     assert answer["y"][1] == 1

@@ -1,4 +1,4 @@
-"""What a run folder holds: records, models and pictures."""
+"""A run folder: its records as tables, its models and pictures."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ OF_A_RUN = ("variant", "initial_weights", "n_test")
 """Settings that the table says itself, or that differ from seed to seed or from fold to fold."""
 
 FIRST_METRICS = ("f1", "hamming", "steps", "search_errors")
+"""Columns that come before all others."""
+
+Line = tuple[list[str], list[dict[str, Any]]]
+"""What a line of a table says of its runs, and the runs."""
 
 
 def folder_facts(folder: Path) -> dict[str, Any]:
@@ -32,13 +36,15 @@ def folder_facts(folder: Path) -> dict[str, Any]:
     A line that is cut off, as a killed run leaves one, is counted and left out.
     """
     files = sorted(folder.glob(RECORDS))
-    read = [_read(path) for path in files]
-    records, broken = [each for some, _ in read for each in some], sum(lost for _, lost in read)
+    read = [path.read_text(encoding="utf-8", errors="replace") for path in files]
+    lines = [line for text in read for line in text.splitlines() if line.strip()]
+    records = [record for record in map(_record_in, lines) if record is not None]
+    broken = len(lines) - len(records)
     runs = [record for record in records if isinstance(record.get("metrics"), dict)]
     pictures, left_out = _pictures(folder)
     models = sorted(path.name for path in folder.glob("*.spen"))
     if not runs and not pictures and not models:
-        raise InputError(_nothing_in(folder, files, len(records), broken))
+        raise InputError(_why_nothing(folder, files, len(records), broken))
     return {
         "name": folder.resolve().name,
         "runs": len(runs),
@@ -49,28 +55,18 @@ def folder_facts(folder: Path) -> dict[str, Any]:
         "versions": _versions(runs),
         "pictures": pictures,
         "large_pictures": left_out,
-        "models": models,
     }
 
 
-def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the records of a file, and how many lines are none."""
-    records, broken = [], 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            record = None
-        if isinstance(record, dict):
-            records.append(record)
-        else:
-            broken += 1
-    return records, broken
+def _record_in(line: str) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return record if isinstance(record, dict) else None
 
 
-def _nothing_in(folder: Path, files: list[Path], others: int, broken: int) -> str:
+def _why_nothing(folder: Path, files: list[Path], others: int, broken: int) -> str:
     has = "no records.jsonl, no model (*.spen) and no picture"
     if files:
         has = (
@@ -96,61 +92,51 @@ def _tables(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         others = {name: value for name, value in settings.items() if name not in OF_A_RUN}
         same = groups.setdefault(key, {})
         same.setdefault(json.dumps(others, sort_keys=True), []).append(run)
-    tables: dict[tuple[str, str], list[tuple[tuple[str, ...], list[dict[str, Any]]]]] = {}
-    for key, by_settings in groups.items():
+    tables: dict[tuple[str, str], list[Line]] = {}
+    for (experiment, dataset, *said), by_settings in groups.items():
+        lines = tables.setdefault((experiment, dataset), [])
         for number, members in enumerate(by_settings.values(), 1):
             # Where a line is there twice, it is told apart by a number.
-            which = str(number) if len(by_settings) > 1 else ""
-            tables.setdefault((key[0], key[1]), []).append(((*key, which), members))
+            lines.append(([*said, str(number) if len(by_settings) > 1 else ""], members))
     return [_table(*title, lines) for title, lines in tables.items()]
 
 
-def _table(experiment: str, dataset: str, lines: list[Any]) -> dict[str, Any]:
-    names = {name for _, members in lines for run in members for name in _numbers(run["metrics"])}
+def _table(experiment: str, dataset: str, lines: list[Line]) -> dict[str, Any]:
+    scores = [[_numbers(run["metrics"]) for run in members] for _, members in lines]
+    names = {name for some in scores for each in some for name in each}
     metrics = [name for name in FIRST_METRICS if name in names]
     metrics += sorted(names - set(metrics))
-    rows = []
-    for key, members in lines:
-        cells = [_mean([_numbers(run["metrics"]).get(name) for run in members]) for name in metrics]
-        seconds = _mean([_numbers(run).get("seconds") for run in members])
-        rows.append([*key[2:], len(members), *cells, seconds])
     header = ["method", "variant", "training rows", "decoding", "settings"]
     header += ["runs", *metrics, "seconds"]
+    rows, points = [], []
+    short_names = _short_names([said for said, _ in lines])
+    for (said, members), name, some in zip(lines, short_names, scores, strict=True):
+        values = [_values(some, metric) for metric in metrics]
+        seconds = _values([_numbers(run) for run in members], "seconds")
+        rows.append([*said, len(members), *map(_mean, values), _mean(seconds)])
+        if values and values[0]:
+            mean, spread = statistics.fmean(values[0]), _spread(values[0])
+            points.append([name, round(mean, 4), round(spread, 4)])
     # A column that says the same nothing everywhere is left out.
-    kept = [i for i in range(len(header)) if any(row[i] not in ("", None) for row in rows)]
+    kept = [i for i in range(len(header)) if any(row[i] != "" for row in rows)]
     return {
         "experiment": experiment,
         "dataset": dataset,
         "metric": metrics[0] if metrics else "",
-        "points": [
-            [name, *_mean_and_spread(members, metrics[0])]
-            for name, (_, members) in zip(
-                _short_names([key for key, _ in lines]), lines, strict=True
-            )
-            if metrics
-        ],
+        "points": points,
         "header": [header[i].replace("_", " ") for i in kept],
         "rows": [[row[i] for i in kept] for row in rows],
     }
 
 
-def _short_names(keys: list[tuple[str, ...]]) -> list[str]:
+def _short_names(lines: list[list[str]]) -> list[str]:
     """Return what tells lines apart: the method, and what is not the same for all.
 
-    >>> _short_names([("t", "d", "mlp", "", "99"), ("t", "d", "spen", "", "99")])
+    >>> _short_names([["mlp", "", "99"], ["spen", "", "99"]])
     ['mlp', 'spen']
     """
-    differs = [i for i in range(3, len(keys[0])) if len({key[i] for key in keys}) > 1]
-    return [", ".join(key[i] for i in (2, *differs) if key[i]) for key in keys]
-
-
-def _mean_and_spread(members: list[dict[str, Any]], metric: str) -> tuple[float | None, float]:
-    numbers = [_numbers(run["metrics"]) for run in members]
-    values = [each[metric] for each in numbers if metric in each]
-    if not values:
-        return None, 0.0
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return round(statistics.fmean(values), 4), round(spread, 4)
+    differs = [i for i in range(1, len(lines[0])) if len({line[i] for line in lines}) > 1]
+    return [", ".join(line[i] for i in (0, *differs) if line[i]) for line in lines]
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
@@ -161,12 +147,20 @@ def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _mean(values: list[float | None]) -> str:
-    present = [value for value in values if value is not None]
-    if not present:
+def _values(records: list[dict[str, float]], name: str) -> list[float]:
+    return [record[name] for record in records if name in record]
+
+
+def _spread(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _mean(values: list[float]) -> str:
+    """Return the mean in words, with its deviation where there are several values."""
+    if not values:
         return ""
-    mean = f"{statistics.fmean(present):.2f}"
-    return mean if len(present) < 2 else f"{mean} ± {statistics.stdev(present):.2f}"
+    mean = f"{statistics.fmean(values):.2f}"
+    return mean if len(values) < 2 else f"{mean} ± {_spread(values):.2f}"
 
 
 def _text(value: Any) -> str:

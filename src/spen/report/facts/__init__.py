@@ -1,1 +1,0 @@
-"""What a page says, as plain dictionaries that JSON can hold."""
