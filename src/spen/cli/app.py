@@ -5,20 +5,39 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Annotated
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import spen
 from spen.cli import data as data_commands
-from spen.cli.bench import bench
 from spen.cli.demo import demo
 from spen.cli.evaluate import evaluate
 from spen.cli.fit import fit
 from spen.cli.predict import predict
 from spen.cli.report import report
-from spen.cli.reproduce import claims, convergence, objectives, structure, table1, table2, table3
 from spen.errors import SpenError
+
+OF_THE_PAPER = {
+    "reproduce": "Make a table or figure of the paper.",
+    "bench": "Measure inference: ratios of times that are taken in turns, in one process.",
+}
+"""Commands that the package spen-paper adds, in words."""
+
+
+def _missing(name: str) -> Callable[..., None]:
+    """Return a command that says what to install."""
+
+    def command(*options: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]) -> None:
+        raise SpenError(
+            f"spen {name} is in another package: pip install spen-paper, or from a checkout "
+            "pip install ./paper."
+        )
+
+    return command
+
 
 app = App(
     name="spen",
@@ -26,17 +45,15 @@ app = App(
     version=spen.__version__,
 )
 app.command(demo)
-for command in (fit, predict, evaluate, report, bench):
+for command in (fit, predict, evaluate, report):
     app.command(command)
-reproduce = App(name="reproduce", help="Make a table or figure of the paper.")
-reproduce.command(table1)
-reproduce.command(table2)
-reproduce.command(table3)
-reproduce.command(structure)
-reproduce.command(claims)
-reproduce.command(convergence)
-reproduce.command(objectives)
-app.command(reproduce)
+# Another package may add commands; what they need is imported when they run.
+_added = {entry.name: entry.load() for entry in entry_points(group="spen.cli")}
+for name, words in OF_THE_PAPER.items():
+    if name not in _added:
+        app.command(_missing(name), name=name, help=words)
+for name, added in _added.items():
+    app.command(added, name=name)
 data = App(name="data", help="Data sets: which there are, what is in them, and getting them.")
 data.command(data_commands.list_sets, name="list")
 data.command(data_commands.show)
@@ -61,7 +78,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (SpenError, CycloptsError, OSError) as problem:
         print(f"spen: {problem}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from spen.cli.files import check_features, counts_from_zero, label_names
+from spen.cli.files import dataset_for
 from spen.cli.show import show_json, show_table
 
 
@@ -27,26 +27,14 @@ def evaluate(
         device: Where to compute.
         json: Print one JSON object instead of a table.
     """
-    from spen.data.load import load_dataset
     from spen.estimators.model_file import load
     from spen.metrics import score_all
 
     classifier = load(model, device)
-    names = label_names(classifier)
-    data = load_dataset(
-        test,
-        format=format,
-        labels=names,
-        n_features=classifier.n_features_in_,
-        zero_based=counts_from_zero(classifier),
-        n_labels=len(names),
-    )
-    check_features(data.feature_names, classifier, test)
+    data = dataset_for(classifier, test, format)
     part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
-    place = {str(name): column for column, name in enumerate(data.label_names)}
-    truth = rows.Y[:, [place[name] for name in names]]
     soft = classifier.predict_proba(rows.X)
-    scores = score_all(truth, classifier.decode(soft), soft)
+    scores = score_all(rows.Y, classifier.decode(soft), soft)
     repeated = int(classifier.seen_in_training(rows.X).sum())
     if repeated:
         print(  # noqa: T201

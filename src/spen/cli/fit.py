@@ -87,11 +87,10 @@ def fit(
     if json:
         show_json(record)
         return
+    layers = ", ".join(map(str, record["hidden"])) or "none: linear"
     rows = [
-        ("rows", record["rows"]),
-        ("features", record["features"]),
-        ("labels", record["labels"]),
-        ("layers of the feature network", ", ".join(map(str, record["hidden"])) or "none: linear"),
+        *((name, record[name]) for name in ("rows", "features", "labels")),
+        ("layers of the feature network", layers),
         ("F1 of held-out rows, before the last fit", f"{100 * record['held_out_f1']:.2f}"),
         ("seconds", record["seconds"]),
     ]

@@ -160,10 +160,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
 
 def classes() -> dict[str, type[LabelClassifier]]:
     """Return the classifiers that a file may hold, by name."""
-    from spen import baselines
-    from spen.estimators.classifier import SPENClassifier
-
-    return {kind.__name__: kind for kind in (SPENClassifier, *baselines.ALL)}
+    return {kind.__name__: kind for kind in (spen.SPENClassifier, *spen.baselines.ALL)}
 
 
 def _class_name(kind: type) -> str:

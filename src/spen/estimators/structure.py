@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 SHOWN = 10
 """Measurements that a printed structure lists."""
 
+SHOWN_MEASUREMENTS = 24
+"""Rows of a picture that an eye can take in."""
+
+LONGEST_NAME = 22
+"""Letters of a label's name in a picture."""
+
 
 @dataclass(frozen=True)
 class LabelStructure:
@@ -63,12 +69,12 @@ class LabelStructure:
         """
         check_whole(labels, "labels")
         result = []
-        for weights in self.measurements[self.by_say()]:
+        for weights in self.measurements[self.by_strength()]:
             top = np.argsort(-np.abs(weights), kind="stable")[:labels]
             result.append([(self.label_names[i], float(weights[i])) for i in top])
         return result
 
-    def by_say(self) -> np.ndarray:
+    def by_strength(self) -> np.ndarray:
         """Return the measurements' numbers, those with the largest say in the energy first."""
         size = np.linalg.norm(self.measurements, axis=1)
         # A readout of another length weighs a further layer, not the measurements.
@@ -135,9 +141,7 @@ class LabelStructure:
             path: where to write the picture; its suffix says how. None only returns it.
         """
         require("matplotlib", "report")
-        from spen.report.plots import draw_structure
-
-        figure = draw_structure(self)
+        figure = _draw(self)
         if path is not None:
             figure.savefig(path, dpi=144)
         return figure
@@ -149,3 +153,43 @@ class LabelStructure:
         shown = [f"measurement {i}: {line}" for i, line in enumerate(lines[:SHOWN])]
         rest = len(lines) - SHOWN
         return "\n".join([*shown, f"and {rest} more"] if rest > 0 else shown)
+
+
+def _draw(structure: LabelStructure) -> Figure:
+    """Draw a measurement matrix with label names; alike labels and measurements are neighbours."""
+    from matplotlib.figure import Figure
+
+    order, chosen = structure.order(), structure.by_strength()[:SHOWN_MEASUREMENTS]
+    matrix = structure.measurements[chosen][:, order]
+    # Rows are ordered by where their weight lies, and signed so that it is positive there.
+    peaks = np.abs(matrix).argmax(1)
+    signs = np.sign(matrix[np.arange(len(matrix)), peaks])
+    rows = np.argsort(peaks, kind="stable")
+    shown = (matrix * np.where(signs == 0, 1, signs)[:, None])[rows]
+    n_measurements, n_labels = shown.shape
+    # Names are legible up to this many labels; beyond, a picture shows the blocks alone.
+    named = n_labels <= 120
+    width = min(max(5.0, 1.6 + 0.17 * n_labels), 24.0)
+    height = 1.6 + min(max(1.6, 0.17 * n_measurements), 12.0) + (1.2 if named else 0.0)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axis = figure.subplots()
+    limit = float(np.abs(shown).max()) or 1.0
+    image = axis.imshow(
+        shown, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
+    )
+    if named:
+        names = [_shorten(str(structure.label_names[i])) for i in order]
+        axis.set_xticks(range(n_labels), names, rotation=90, fontsize=7)
+    else:
+        axis.set_xlabel(f"{n_labels} labels, alike ones side by side")
+    axis.set_ylabel("measurement")
+    axis.set_yticks([])
+    total = len(structure.measurements)
+    which = f"{n_measurements} strongest of {total}" if n_measurements < total else f"{total}"
+    axis.set_title(f"What the {which} measurements look at", fontsize=10)
+    figure.colorbar(image, ax=axis, label="weight", shrink=0.9)
+    return figure
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1].rstrip()}…"

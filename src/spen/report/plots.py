@@ -9,11 +9,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from spen.data.synthetic import block_membership
-from spen.estimators.structure import LabelStructure
-from spen.report.charts import shorten
-
-SHOWN_MEASUREMENTS = 24
-"""Rows of a picture that an eye can take in."""
 
 
 def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> list[Path]:
@@ -60,40 +55,6 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
         # Without a date in it, the same picture is the same file.
         figure.savefig(one, dpi=144, metadata={"Date": None} if one.suffix == ".svg" else None)
     return written
-
-
-def draw_structure(structure: LabelStructure) -> Figure:
-    """Draw a measurement matrix with label names; alike labels and measurements are neighbours."""
-    order, chosen = structure.order(), structure.by_say()[:SHOWN_MEASUREMENTS]
-    matrix = structure.measurements[chosen][:, order]
-    # Rows are ordered by where their weight lies, and signed so that it is positive there.
-    peaks = np.abs(matrix).argmax(1)
-    signs = np.sign(matrix[np.arange(len(matrix)), peaks])
-    rows = np.argsort(peaks, kind="stable")
-    shown = (matrix * np.where(signs == 0, 1, signs)[:, None])[rows]
-    n_measurements, n_labels = shown.shape
-    # Names are legible up to this many labels; beyond, a picture shows the blocks alone.
-    named = n_labels <= 120
-    width = min(max(5.0, 1.6 + 0.17 * n_labels), 24.0)
-    height = 1.6 + min(max(1.6, 0.17 * n_measurements), 12.0) + (1.2 if named else 0.0)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axis = figure.subplots()
-    limit = float(np.abs(shown).max()) or 1.0
-    image = axis.imshow(
-        shown, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
-    )
-    if named:
-        names = [shorten(str(structure.label_names[i]), 22) for i in order]
-        axis.set_xticks(range(n_labels), names, rotation=90, fontsize=7)
-    else:
-        axis.set_xlabel(f"{n_labels} labels, alike ones side by side")
-    axis.set_ylabel("measurement")
-    axis.set_yticks([])
-    total = len(structure.measurements)
-    which = f"{n_measurements} strongest of {total}" if n_measurements < total else f"{total}"
-    axis.set_title(f"What the {which} measurements look at", fontsize=10)
-    figure.colorbar(image, ax=axis, label="weight", shrink=0.9)
-    return figure
 
 
 def tidy(matrix: np.ndarray) -> np.ndarray:

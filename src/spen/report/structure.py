@@ -56,7 +56,7 @@ def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
     matrix, rows, columns = sorted_matrix(structure, np.arange(count), labels)
     small, small_rows, small_columns = sorted_matrix(
         structure,
-        structure.by_say()[:NAMED_MEASUREMENTS],
+        structure.by_strength()[:NAMED_MEASUREMENTS],
         np.sort(strongest_labels(structure, NAMED_LABELS)),
     )
     # The longer side lies across, as windows do.
@@ -110,7 +110,7 @@ def sorted_matrix(
 def _listed_measurements(structure: LabelStructure, names: list[str]) -> list[dict[str, Any]]:
     """Return the measurements of the table, each with its readout and its strongest labels."""
     named = replace(structure, label_names=tuple(names))
-    numbers = structure.by_say()[:LISTED_MEASUREMENTS]
+    numbers = structure.by_strength()[:LISTED_MEASUREMENTS]
     top = named.strongest(STRONGEST)[:LISTED_MEASUREMENTS]
     weighs = _weighs_measurements(structure)
     return [
