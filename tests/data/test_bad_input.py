@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from reading import CSV, SMALL_XMC, SPARSE, csr_parts, little_memory, npz
 
-from spen.data.load import load_dataset
-from spen.data.rows import open_rows
+from spen.data.load import load_dataset, open_rows
 from spen.errors import InputError
 
 
@@ -32,6 +31,7 @@ from spen.errors import InputError
         ("1 3 4\n1 0:1\x00\n", "feature 0 holds '1\\x00'"),
         ("1 3 4\n1 99999999999:1\n", "expected INDEX:VALUE"),
         ("2 9999999999999 3\n", "a size of 9999999999999 is too large; at most 2147483647"),
+        (f"2 {'0' * 5000}9 3\n", "is too large; at most 2147483647"),
         ("2 0 3\n", "declares no features"),
         ("1 3 0\n 0:1\n", "line 1: the file declares no labels"),
         ("0 3 4\n", "has no rows of data"),
@@ -191,7 +191,7 @@ def test_memory_is_bounded_by_the_chunk(tmp_path):
 
 
 def test_lines_without_an_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("spen.data.lines.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("spen.data.reader.LONGEST_LINE", 1 << 20)
     path = tmp_path / "a.arff"
     path.write_bytes(b"0" * (3 << 20))
     for form in ("mulan", "xmc", "libsvm", "csv"):

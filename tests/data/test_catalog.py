@@ -8,8 +8,7 @@ import pytest
 
 import spen
 from spen.data import catalog
-from spen.data.catalog import ENTRIES, cache_folder, data_folders, find, locate
-from spen.data.fetch import difference
+from spen.data.catalog import ENTRIES, cache_folder, data_folders, difference, find, locate
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def test_the_cache_is_where_the_system_keeps_such_things(monkeypatch, platform, 
 
 def test_the_catalogue_is_light():
     program = (
-        "import sys, spen.data.fetch; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+        "import sys, spen.data.catalog; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]"

@@ -9,9 +9,8 @@ import pytest
 from local_server import Server
 
 import spen
-from spen.data import catalog, fetch
-from spen.data.catalog import Entry, RemoteFile
-from spen.data.fetch import FetchError
+from spen.data import catalog
+from spen.data.catalog import Entry, FetchError, RemoteFile
 
 BYTES = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8).tobytes()
 OTHER = BYTES[::-1]
@@ -74,8 +73,8 @@ def chunked(content, finish=True):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(fetch, "PAUSE", 0.001)
-    monkeypatch.setattr(fetch, "TIMEOUT", 5.0)
+    monkeypatch.setattr(catalog, "PAUSE", 0.001)
+    monkeypatch.setattr(catalog, "TIMEOUT", 5.0)
 
 
 @pytest.fixture
@@ -94,7 +93,7 @@ def serve(monkeypatch):
 
 
 def get(server, folder, **options):
-    return fetch.fetch("set", folder, base_url=server.url, **options)
+    return catalog.fetch("set", folder, base_url=server.url, **options)
 
 
 def assert_in_place(folder: Path, content=BYTES, name="set.arff"):
@@ -159,12 +158,12 @@ def test_a_cut_off_is_resumed(serve, tmp_path):
 
 
 def test_a_cut_off_is_resumed_by_the_next_run(serve, tmp_path):
-    down = [status(503)] * fetch.FUTILE
+    down = [status(503)] * catalog.FUTILE
     server = serve(cut_at(120_000), *down, good)
     assert_fails(server, tmp_path, "HTTP 503.*go on from byte 120000", left=["set.arff.partial"])
     get(server, tmp_path)
     assert_in_place(tmp_path)
-    assert server.ranges == [None, *["bytes=120000-"] * (fetch.FUTILE + 1)]
+    assert server.ranges == [None, *["bytes=120000-"] * (catalog.FUTILE + 1)]
     assert server.sent == len(BYTES)
 
 
@@ -204,11 +203,11 @@ def test_a_server_that_never_resumes_and_always_cuts_off_is_given_up(serve, tmp_
 
     server = serve(restarts)
     assert_fails(server, tmp_path, "ended after 1000 of 300000", left=["set.arff.partial"])
-    assert len(server.ranges) == 1 + fetch.FUTILE
+    assert len(server.ranges) == 1 + catalog.FUTILE
 
 
 def test_a_server_that_drips_is_given_up(serve, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch, "ATTEMPTS", 6)
+    monkeypatch.setattr(catalog, "ATTEMPTS", 6)
     server = serve(lambda handler: good(handler, stop=handler.begin() + 1))
     assert_fails(server, tmp_path, "go on from byte 6", left=["set.arff.partial"])
     assert len(server.ranges) == 6
@@ -256,7 +255,7 @@ def test_a_hiccup_is_forgiven(serve, tmp_path, behaviour):
 
 
 def test_silence(serve, tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch, "TIMEOUT", 0.05)
+    monkeypatch.setattr(catalog, "TIMEOUT", 0.05)
     awake = threading.Event()
 
     def silent(handler):
@@ -274,6 +273,25 @@ def test_nobody_there(serve, tmp_path):
     server = serve(good)
     server.http.server_close()
     assert_fails(server, tmp_path, "no connection.*refused")
+
+
+def redirect(address):
+    return lambda handler: handler.answer(302, Location=address, Content_Length=0)
+
+
+def test_a_redirect_is_followed_and_what_it_brings_is_verified(serve, tmp_path):
+    get(serve(redirect("/elsewhere"), good), tmp_path)
+    assert_in_place(tmp_path)
+    (tmp_path / "set.arff").unlink()
+    wrong = announces(len(BYTES), OTHER)
+    assert_fails(serve(redirect("/elsewhere"), wrong), tmp_path, "must have the sha256")
+
+
+@pytest.mark.parametrize("address", ["file:///etc/passwd", "/again", "ftp://127.0.0.1:1/x"])
+def test_a_redirect_that_leads_nowhere_is_refused(serve, tmp_path, address):
+    server = serve(redirect(address))
+    assert_fails(server, tmp_path, "answers HTTP 302|no connection")
+    assert len(server.ranges) < 20
 
 
 def test_a_failure_leaves_the_other_files_alone(serve, tmp_path):
@@ -316,7 +334,7 @@ def test_a_file_without_a_checksum_is_never_pieced_together(serve, tmp_path, siz
     ],
 )
 def test_a_file_of_unknown_size_has_a_bound(serve, tmp_path, monkeypatch, behaviour, words):
-    monkeypatch.setattr(fetch, "LARGEST_UNKNOWN", 200_000)
+    monkeypatch.setattr(catalog, "LARGEST_UNKNOWN", 200_000)
     server = serve(behaviour, files=(UNKNOWN,))
     with pytest.raises(FetchError, match=words):
         get(server, tmp_path)
@@ -346,10 +364,10 @@ def test_two_at_once_do_not_write_into_one_file(serve, tmp_path):
 
 def test_bad_arguments(tmp_path):
     with pytest.raises(spen.UnknownNameError, match="Did you mean 'yeast'"):
-        fetch.fetch("yaest", tmp_path)
+        catalog.fetch("yaest", tmp_path)
     for address in ("file:///etc", "example.org", ""):
         with pytest.raises(spen.InputError, match="must start with http"):
-            fetch.fetch("yeast", tmp_path, base_url=address)
+            catalog.fetch("yeast", tmp_path, base_url=address)
     (tmp_path / "a file").touch()
     with pytest.raises(OSError, match="a file"):
-        fetch.fetch("yeast", tmp_path / "a file" / "x", base_url="http://localhost:1")
+        catalog.fetch("yeast", tmp_path / "a file" / "x", base_url="http://localhost:1")

@@ -1,30 +1,17 @@
-"""The quick way to read a block and the careful one give the same rows."""
-
-from pathlib import Path
+"""Rows that are drawn, written in one of many ways, and read back: the readers give them again."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading import arff
 from scipy import sparse
 
-from spen.batch.splits import Split
-from spen.data.arff_careful import CarefulRows
-from spen.data.arff_columns import Columns
-from spen.data.arff_header import Attribute
-from spen.data.arff_quick import read_quickly
-from spen.data.digits import number, numbers
-from spen.data.grammar import number_table
-from spen.data.text_rows import Bounds, read_carefully
-from spen.data.text_rows import read_quickly as read_text_quickly
+from spen.data.load import open_rows
+from spen.data.reader import number
 from spen.errors import InputError
 
-HERE = Path("rows")
-ZERO_ONE = ("0", "1")
-COLUMNS = Columns(
-    HERE,
-    tuple(Attribute(f"a{i}", None if i % 2 else ZERO_ONE, i) for i in range(6)),
-    {0, 3},
-)
+LARGEST = float(np.finfo(np.float32).max)
 FLOATS = st.floats(-1e38, 1e38)
 spelled = st.one_of(
     st.integers(-(10**20), 10**20).map(str),
@@ -37,28 +24,24 @@ spelled = st.one_of(
 )
 
 
-@settings(max_examples=150)
-@given(st.lists(spelled, min_size=1, max_size=8))
-def test_numbers_are_those_that_python_reads(words):
-    text = " ".join(words).encode() + b" "
-    stop = np.flatnonzero(np.frombuffer(text, np.uint8) == ord(" "))
-    start = np.concatenate(([0], stop[:-1] + 1))
-    expected = [number(word) for word in words]
-    found = numbers(np.frombuffer(text, np.uint8), start, stop)
-    largest = float(np.finfo(np.float32).max)
-    if any(value is None or abs(value) > largest for value in expected):
-        assert found is None
-    else:
-        assert found is not None
-        assert found.tolist() == [float(word) for word in words]
+@settings(max_examples=300)
+@given(spelled)
+def test_numbers_are_those_that_python_reads(word):
+    plain = word.strip("+-").replace(".", "", 1).replace("e+", "e").replace("e-", "e")
+    digits, _, power = plain.partition("e")
+    is_number = digits.isdecimal() and (power.isdecimal() or "e" not in plain)
+    assert number(word) == (float(word) if is_number else None)
 
+
+# Attributes 0, 2 and 4 are nominal {0,1}, the others numeric; 0 and 3 are the labels.
+HEAD = "\n".join(f"a{i} {'numeric' if i % 2 else '{0,1}'}" for i in range(6))
+LABELS, FEATURES, BINARY = (0, 3), (1, 2, 4, 5), (0, 2, 3, 4)
 
 zero_or_one = st.sampled_from(["0", "1", "1.0", "01"])
 valid = spelled.filter(lambda text: number(text) is not None)
 usual_ends = st.sampled_from(["\n", "\n", "\r\n", "\n\n"])
-line_ends = st.one_of(usual_ends, usual_ends, st.sampled_from([" \n", "\n% so\n"]))
-usual_commas = st.sampled_from([",", ",", ", "])
-commas = st.one_of(usual_commas, usual_commas, st.sampled_from([",\t", " ,"]))
+line_ends = st.one_of(usual_ends, usual_ends, st.sampled_from([" \n", "\n% so\n", " % so, 1 2\n"]))
+commas = st.sampled_from([",", ",", ", ", ",\t", " ,"])
 
 
 @st.composite
@@ -66,101 +49,141 @@ def value(draw, attribute):
     """Draw what an attribute may hold, and now and then something else."""
     if draw(st.integers(0, 40)) == 0:
         return draw(spelled)
-    return draw(zero_or_one if attribute in (0, 2, 3, 4) else valid)
+    return draw(zero_or_one if attribute in BINARY else valid)
 
 
-@st.composite
-def sparse_rows(draw):
-    text = ""
-    unique = draw(st.sampled_from([True, True, False]))
-    end, comma = draw(line_ends), draw(commas)
-    for _ in range(draw(st.integers(1, 4))):
-        used = draw(st.lists(st.integers(0, 5), max_size=4, unique=unique))
-        text += f"{{{comma.join(f'{i} {draw(value(i))}' for i in used)}}}{end}"
-    return text.encode()
+def is_wrong(attribute: int, text: str) -> bool:
+    read = number(text)
+    if attribute in LABELS and text == "?":
+        return False
+    if read is None or abs(read) > LARGEST:
+        return True
+    return attribute in BINARY and read not in (0, 1)
 
 
-@st.composite
-def dense_rows(draw):
-    text = ""
-    width = draw(st.sampled_from([6, 6, 6, 6, 5, 7]))
-    comma = draw(commas)
-    for _ in range(draw(st.integers(1, 4))):
-        text += comma.join(draw(value(i)) for i in range(width)) + draw(usual_ends)
-    return text.encode()
+def expected(rows: list[dict[int, str]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return X and Y of rows that are right."""
+    table = np.zeros((len(rows), 6))
+    for row, entries in enumerate(rows):
+        for attribute, text in entries.items():
+            table[row, attribute] = np.nan if text == "?" else float(text)
+    return table[:, FEATURES].astype(np.float32), table[:, LABELS]
 
 
-def check_arff(block: bytes, is_sparse: bool) -> None:
-    quick = read_quickly(block, COLUMNS, is_sparse)
-    if quick is not None:
-        same(quick, CarefulRows(HERE, COLUMNS, "utf-8", is_sparse).read(block, 1))
+def check_matrix(found, wanted: np.ndarray, is_sparse: bool) -> None:
+    assert sparse.issparse(found) == is_sparse
+    if sparse.issparse(found):
+        assert found.has_canonical_format
+        found = found.toarray()
+    np.testing.assert_array_equal(found, wanted)
 
 
-def same(one: Split, other: Split) -> None:
-    for ours, theirs in ((one.X, other.X), (one.Y, other.Y)):
-        assert sparse.issparse(ours) == sparse.issparse(theirs)
-        assert ours.dtype == theirs.dtype
-        assert ours.shape == theirs.shape
-        if sparse.issparse(ours):
-            assert ours.has_canonical_format
-            ours, theirs = ours.toarray(), theirs.toarray()
-        np.testing.assert_array_equal(ours, theirs)
-    assert other.weight is None
+def check_arff(path, text: str, rows: list[dict[int, str]], refused: bool, is_sparse: bool) -> None:
+    path.write_bytes(arff(HEAD, text).encode())
+    reader = open_rows(path, labels=["a0", "a3"])
+    if refused or any(is_wrong(*entry) for row in rows for entry in row.items()):
+        with pytest.raises(InputError, match=r"line [0-9]+, character [0-9]+"):
+            reader.read()
+        return
+    part = reader.read()
+    X, Y = expected(rows)
+    assert part.X.dtype == np.float32
+    check_matrix(part.X, X, is_sparse)
+    check_matrix(part.Y, Y, is_sparse=not np.isnan(Y).any())
+    assert part.weight is None
 
 
-@settings(max_examples=150)
-@given(sparse_rows())
-def test_sparse_arff(block):
-    check_arff(block, is_sparse=True)
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("agree") / "rows"
 
 
-@settings(max_examples=150)
-@given(dense_rows())
-def test_dense_arff(block):
-    check_arff(block, is_sparse=False)
+@settings(max_examples=200)
+@given(data=st.data())
+def test_sparse_arff(scratch, data):
+    unique = data.draw(st.sampled_from([True, True, False]))
+    end, comma = data.draw(line_ends), data.draw(commas)
+    text, rows, refused = "", [], False
+    for _ in range(data.draw(st.integers(1, 4))):
+        used = data.draw(st.lists(st.integers(0, 5), max_size=4, unique=unique))
+        texts = [data.draw(value(i)) for i in used]
+        text += f"{{{comma.join(f'{i} {t}' for i, t in zip(used, texts, strict=True))}}}{end}"
+        rows.append(dict(zip(used, texts, strict=True)))
+        refused |= len(set(used)) < len(used) or "" in texts
+    check_arff(scratch, text, rows, refused, is_sparse=True)
 
 
-@st.composite
-def text_rows(draw):
-    text = ""
-    unique = draw(st.sampled_from([True, True, False]))
-    comma, blank = draw(st.sampled_from([",", ",", ",", ", "])), draw(st.sampled_from(" \t"))
-    for _ in range(draw(st.integers(1, 4))):
-        labels = draw(st.lists(st.integers(0, 5), max_size=3, unique=unique))
-        used = draw(st.lists(st.integers(0, 9), max_size=4, unique=unique))
-        pairs = blank.join(f"{i}:{draw(value(1))}" for i in used)
-        between = "" if not labels and draw(st.booleans()) else blank
-        text += comma.join(map(str, labels)) + between + pairs + draw(line_ends)
-    return text.encode()
+@settings(max_examples=200)
+@given(data=st.data())
+def test_dense_arff(scratch, data):
+    width = data.draw(st.sampled_from([6, 6, 6, 6, 5, 7]))
+    comma = data.draw(commas)
+    text, rows, refused = "", [], width != 6
+    for _ in range(data.draw(st.integers(1, 4))):
+        texts = [data.draw(value(i)) for i in range(width)]
+        text += comma.join(texts) + data.draw(line_ends)
+        rows.append(dict(enumerate(texts)))
+        refused |= "" in texts
+    check_arff(scratch, text, rows, refused, is_sparse=False)
 
 
-@settings(max_examples=150)
-@given(text_rows())
-def test_text(block):
-    quick = read_text_quickly(block)
-    if quick is not None:
-        careful = read_carefully(HERE, 1, block, Bounds())
-        same(quick.split(10, 10, 0), careful.split(10, 10, 0))
+@settings(max_examples=200)
+@given(data=st.data())
+def test_sparse_text(scratch, data):
+    unique = data.draw(st.sampled_from([True, True, False]))
+    comma, blank = (
+        data.draw(st.sampled_from([",", ",", ",", ", "])),
+        data.draw(st.sampled_from(" \t")),
+    )
+    text, refused = "", False
+    X, Y = [], []
+    for _ in range(data.draw(st.integers(1, 4))):
+        labels = data.draw(st.lists(st.integers(0, 5), max_size=3, unique=unique))
+        used = data.draw(st.lists(st.integers(0, 9), max_size=4, unique=unique))
+        texts = [data.draw(value(1)) for _ in used]
+        pairs = blank.join(f"{i}:{t}" for i, t in zip(used, texts, strict=True))
+        text += comma.join(map(str, labels)) + blank + pairs + data.draw(usual_ends)
+        refused |= len(set(labels)) < len(labels) or len(set(used)) < len(used)
+        refused |= (comma == ", " and len(labels) > 1) or any(is_wrong(1, t) for t in texts)
+        Y.append([int(i in labels) for i in range(6)])
+        given = dict(zip(used, texts, strict=True))
+        X.append([given.get(i, "0") for i in range(10)])
+    scratch.write_text(f"{len(X)} 10 6\n{text}")
+    reader = open_rows(scratch, format="xmc")
+    if refused:
+        with pytest.raises(InputError, match=r"line [0-9]+, character [0-9]+"):
+            reader.read()
+        return
+    part = reader.read()
+    check_matrix(part.X, np.array(X, np.float64).astype(np.float32), is_sparse=True)
+    check_matrix(part.Y, np.array(Y), is_sparse=True)
 
 
-def test_plain_blocks_are_read_quickly():
-    assert read_quickly(b"{0 1,3 1}\r\n\r\n{}\n{2 1, 1 .5}\n", COLUMNS, True) is not None
-    assert read_quickly(b"\n1,-2.5,0,1,1,1e-3\n\n\n0, 1, 0, 0, 1, 17\n", COLUMNS, False) is not None
-    assert read_text_quickly(b"1,0 3:1.5 2:1\n 1:1\n\n0:2\n4\n") is not None
-    assert number_table(b"1;2\n3;4\n", b";", 2) is not None
+def test_csv_and_arff_give_the_same_table(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(50, 3)) * 10.0 ** np.arange(-20, 30)[:, None]
+    lines = [",".join([*map(repr, row.tolist()), str(i % 2)]) for i, row in enumerate(rows)]
+    names = [*"abc", "y"]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(names), *lines]))
+    text = arff("\n".join(f"{name} numeric" for name in names), "\n".join(lines))
+    (tmp_path / "t.arff").write_text(text)
+    for path in (tmp_path / "t.csv", tmp_path / "t.arff"):
+        part = open_rows(path, labels=["y"]).read()
+        np.testing.assert_array_equal(part.X, rows.astype(np.float32))
+        assert part.Y.toarray()[:, 0].tolist() == [0, 1] * 25
 
 
-@settings(max_examples=150)
-@given(st.binary(max_size=60).map(lambda raw: raw + b"\n"), st.booleans())
-def test_other_bytes(block, is_sparse):
-    check_arff(block, is_sparse)
-    quick = read_text_quickly(block)
-    if quick is not None:
-        try:
-            careful = read_carefully(HERE, 1, block, Bounds())
-        except InputError:
-            # Only the bounds are left to the caller of the quick way.
-            assert not Bounds().hold(quick)
-        else:
-            assert careful.labels.columns.tolist() == quick.labels.columns.tolist()
-            assert careful.features.values.tolist() == quick.features.values.tolist()
+def test_what_is_remembered_from_block_to_block_is_bounded(tmp_path, monkeypatch):
+    path = tmp_path / "a.arff"
+    rows = "\n".join(f"{{0 {i},{i % 2 + 1} 1}}" for i in range(300))
+    path.write_text(arff("x numeric\ny {0,1}\nz {1,0}", rows))
+    usual = open_rows(path, labels=-2).read()
+    assert usual.X.toarray()[:, 0].tolist() == list(range(300))
+    monkeypatch.setattr("spen.data.reader.BLOCK", 64)
+    monkeypatch.setattr("spen.data.reader.MOST_KNOWN", 5)
+    again = open_rows(path, labels=-2).read()
+    check_matrix(again.X, usual.X.toarray(), is_sparse=True)
+    check_matrix(again.Y, usual.Y.toarray(), is_sparse=True)
+    path.write_text("".join(f"{i % 7} {i % 5}:{i}\n" for i in range(300)))
+    part = open_rows(path).read()
+    assert part.X.toarray().sum(axis=1).tolist() == list(range(300))
+    assert part.Y.indices.tolist() == [i % 7 for i in range(300)]

@@ -8,8 +8,7 @@ from reading import WEATHER, WEATHER_XML, arff, values
 from scipy import sparse
 
 from spen.data.dataset import join
-from spen.data.load import load_dataset
-from spen.data.rows import open_rows
+from spen.data.load import load_dataset, open_rows
 from spen.errors import InputError
 
 

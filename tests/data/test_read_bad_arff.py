@@ -3,7 +3,7 @@
 import pytest
 from reading import DENSE, HEAD, MEKA, SPARSE, little_memory
 
-from spen.data.load import load_dataset
+from spen.data.load import load_dataset, open_rows
 from spen.errors import InputError
 
 
@@ -151,6 +151,14 @@ def test_blanks_and_quotes_without_end_cost_no_time(tmp_path, text):
         load_dataset(path, labels=["y"])
 
 
+def test_blanks_without_end_are_not_remembered(tmp_path):
+    path = tmp_path / "a.arff"
+    path.write_text(HEAD + "".join(f"{{0{' ' * (1_000_000 + i)}1}}\n" for i in range(40)))
+    with little_memory(16):
+        reader = open_rows(path, labels=["y"])
+        assert sum(chunk.X.sum() for chunk in reader.chunks(rows=1)) == 40
+
+
 def test_attributes_of_too_many_values(tmp_path):
     path = tmp_path / "a.arff"
     path.write_text(HEAD.replace("numeric", f"{{{','.join(map(str, range(70_000)))}}}"))
@@ -159,7 +167,7 @@ def test_attributes_of_too_many_values(tmp_path):
 
 
 def test_rows_that_stand_for_far_more_than_they_say(tmp_path, monkeypatch):
-    monkeypatch.setattr("spen.data.arff_careful.MOST_ENTRIES", 10_000)
+    monkeypatch.setattr("spen.data.arff.MOST_ENTRIES", 10_000)
     attributes = "".join(f"@attribute a{i} {{1,0}}\n" for i in range(200))
     path = tmp_path / "a.arff"
     path.write_text(f"@relation r\n{attributes}@data\n" + "{}\n" * 1000)

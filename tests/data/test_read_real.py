@@ -10,8 +10,7 @@ from scipy import sparse
 from scipy.io import arff as scipy_arff
 from sklearn.datasets import load_svmlight_file
 
-from spen.data.load import load_dataset
-from spen.data.rows import open_rows
+from spen.data.load import load_dataset, open_rows
 from spen.errors import InputError
 
 FOLDER = Path(os.environ.get("SPEN_DATA", "data"))
@@ -118,11 +117,14 @@ def test_chunks_of_a_real_file():
     assert (sparse.vstack([chunk.Y for chunk in chunks]) != whole.Y).nnz == 0
 
 
+HORSES = "weizmann_horses/horses32.npz"
+
+
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
         pytest.param("ocr_letters", "X, word_fold, word_lengths, y", marks=needs("ocr_letters")),
-        pytest.param("weizmann_horses", "image_id, images", marks=needs("weizmann_horses")),
+        pytest.param(HORSES, "image_id, images", marks=needs(HORSES)),
     ],
 )
 def test_archives_of_other_kinds_say_what_they_hold(name, keys):

@@ -11,10 +11,8 @@ from scipy import sparse
 from spen.batch.splits import Split, hold_out
 from spen.data import catalog
 from spen.data.dataset import join
-from spen.data.load import load_dataset
-from spen.data.names import Numbered
-from spen.data.recognise import recognise
-from spen.data.rows import open_rows
+from spen.data.load import load_dataset, open_rows, recognise
+from spen.data.reader import Numbered
 from spen.errors import InputError
 
 
@@ -214,7 +212,7 @@ def test_rows_to_predict_need_no_labels(write):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 100])
 def test_chunks_are_the_file_in_order(write, monkeypatch, rows):
-    monkeypatch.setattr("spen.data.lines.BLOCK", 16)
+    monkeypatch.setattr("spen.data.reader.BLOCK", 16)
     lines = "".join(f"{i % 3} {i % 4}:{i}\n" for i in range(1, 8))
     reader = open_rows(write("c.txt", f"7 4 3\n{lines}"))
     chunks = list(reader.chunks(rows))

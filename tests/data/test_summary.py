@@ -11,7 +11,7 @@ from scipy import sparse
 
 import spen
 from spen.batch.splits import RowDigests
-from spen.data.summary import repeated_rows, summarise
+from spen.data.dataset import repeated_rows, summarise
 
 
 def draw(rows, features, labels, seed, missing=0.0):

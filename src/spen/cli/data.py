@@ -57,8 +57,8 @@ def show(
         top: How many of the most frequent labels and pairs to show.
         json: Print one JSON object instead of tables.
     """
+    from spen.data.dataset import summarise
     from spen.data.load import load_dataset
-    from spen.data.summary import summarise
     from spen.errors import InputError
 
     if top < 1:
@@ -114,7 +114,7 @@ def fetch(name: str, *, base_url: str | None = None, json: bool = False) -> None
         base_url: Another address that holds the folders of the data sets, such as a mirror.
         json: Print one JSON object instead of text.
     """
-    from spen.data import fetch as module
+    from spen.data import catalog as module
 
     with download_bar(quiet=json) as progress:
         done = module.fetch(name, base_url=base_url, progress=progress)

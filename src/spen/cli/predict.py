@@ -47,7 +47,7 @@ def predict(
         device: Where to compute.
         json: Print one JSON object with the number of rows; needs --out.
     """
-    from spen.data.rows import open_rows
+    from spen.data.load import open_rows
     from spen.errors import InputError
     from spen.estimators.model_file import load
     from spen.files import open_atomically

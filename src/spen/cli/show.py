@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spen.data.fetch import Progress
+    from spen.data.catalog import Progress
 
 
 def show_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

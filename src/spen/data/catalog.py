@@ -1,19 +1,46 @@
-"""The data sets that have a name: what they are, where they come from, where they are kept."""
+"""The data sets that have a name: what they are, where they are kept, and their download.
+
+Downloads are whole, verified and resumable, with the standard library alone.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import http.client
 import os
+import re
 import sys
+import time
+import tomllib
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
-from spen.errors import InputError, choose
+import spen
+from spen.errors import InputError, SpenError, choose
 
 MULAN = (
     "https://raw.githubusercontent.com/tsoumakas/mulan/"
     "43f6389095ad71984264db4387a8074b22bc7d4a/data/multi-label"
 )
 """The Mulan project's folder of data sets, at one commit, so that the bytes never change."""
+
+TIMEOUT = 30.0
+"""Seconds that a server may be silent."""
+PAUSE = 0.5
+"""Seconds before the second attempt; each further one waits twice as long."""
+FUTILE = 3
+"""Attempts in a row that may bring nothing."""
+ATTEMPTS = 20
+"""Attempts in all for one file, so that a server which drips bytes is given up on."""
+CHUNK = 1 << 16
+LARGEST_UNKNOWN = 1 << 26
+"""The most that is taken of a file whose size is not known beforehand."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +54,8 @@ class RemoteFile:
     """
 
     name: str
-    size: int | None
-    sha256: str | None
+    size: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,103 +90,17 @@ class Entry:
         return f"{(base_url or MULAN).rstrip('/')}/{self.name}/{file.name}"
 
 
-ENTRIES: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            name="bibtex",
-            sentence="Tags that people gave to BibTeX entries, from the words of the entry.",
-            n_train=4880,
-            n_test=2515,
-            n_features=1836,
-            n_labels=159,
-            files=(
-                RemoteFile(
-                    "bibtex-train.arff",
-                    2292961,
-                    "8dcc9de6e0b2cebaec8c1f4fac78431adeeb73cfd3ab879b530a66d366e59174",
-                ),
-                RemoteFile(
-                    "bibtex-test.arff",
-                    1215637,
-                    "9b03329cde64d3f994bdf7fbbac3f3b10fe185c311cb9ae725475f59c7f3f922",
-                ),
-                RemoteFile(
-                    "bibtex.xml",
-                    5880,
-                    "08fe20013c1e75dcf1888c185f5187c95e76495b8518ce289b4d3afce38d1232",
-                ),
-            ),
-        ),
-        Entry(
-            name="bookmarks",
-            sentence="Tags that people gave to web bookmarks, from the words of the page's entry.",
-            n_train=60000,
-            n_test=27856,
-            n_features=2150,
-            n_labels=208,
-            files=(
-                RemoteFile(
-                    "bookmarks.arff",
-                    73273832,
-                    "5ce6788f4ed7704bb9b0f474b504c840055c68380f94f2889bc1e2a36bf5efd8",
-                ),
-                RemoteFile("bookmarks.xml", None, None),
-            ),
-            row_split=(48000, 12000, 27856),
-        ),
-        Entry(
-            name="delicious",
-            sentence="Tags that people gave to web pages, from the words of the page.",
-            n_train=12920,
-            n_test=3185,
-            n_features=500,
-            n_labels=983,
-            files=(
-                RemoteFile(
-                    "delicious-train.arff",
-                    3056590,
-                    "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
-                ),
-                RemoteFile(
-                    "delicious-test.arff",
-                    757565,
-                    "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
-                ),
-                RemoteFile(
-                    "delicious.xml",
-                    34303,
-                    "4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2",
-                ),
-            ),
-        ),
-        Entry(
-            name="yeast",
-            sentence="Functions of yeast genes, from expression measurements and profiles.",
-            n_train=1500,
-            n_test=917,
-            n_features=103,
-            n_labels=14,
-            files=(
-                RemoteFile(
-                    "yeast-train.arff",
-                    1501117,
-                    "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
-                ),
-                RemoteFile(
-                    "yeast-test.arff",
-                    918515,
-                    "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
-                ),
-                RemoteFile(
-                    "yeast.xml",
-                    526,
-                    "c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247",
-                ),
-            ),
-        ),
-    )
-}
+def _read_entries() -> dict[str, Entry]:
+    table = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text("utf-8"))
+    entries = {}
+    for name, fields in table.items():
+        files = tuple(RemoteFile(**file) for file in fields.pop("files"))
+        row_split = tuple(fields.pop("row_split", ())) or None
+        entries[name] = Entry(name, **fields, files=files, row_split=row_split)
+    return entries
+
+
+ENTRIES = _read_entries()
 """The data sets that have a name."""
 
 
@@ -229,3 +170,223 @@ def by_hand(name: str, folder: Path | None = None) -> str:
     missing = [file for file in entry.files if not (folder / file.name).is_file()]
     addresses = " and ".join(entry.address(file) for file in missing)
     return f"download {addresses} into the folder {folder}."
+
+
+Progress = Callable[[RemoteFile, int], None]
+
+
+class FetchError(SpenError, OSError):
+    """A file that could not be downloaded, or is not what was expected."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that is in place.
+
+    Attributes:
+        path: where it is.
+        size: its length in bytes.
+        verified: whether its checksum is known and right.
+        downloaded: False where it was there already.
+    """
+
+    path: Path
+    size: int
+    verified: bool
+    downloaded: bool
+
+
+class _CutOffError(Exception):
+    """The connection failed or ended early: another attempt may bring the rest."""
+
+
+def fetch(
+    name: str,
+    folder: Path | None = None,
+    *,
+    base_url: str | None = None,
+    progress: Progress | None = None,
+) -> tuple[Fetched, ...]:
+    """Download the files of a data set that are not there yet, and return where they are.
+
+    A file is verified before it gets its name; what a cut-off leaves behind ends in
+    ``.partial``, and the next attempt goes on from there.
+
+    Args:
+        name: a data set of the catalogue.
+        folder: where the files go; ``$SPEN_DATA/name``, else the user's cache, by default.
+        base_url: another address that holds the folders of the data sets, such as a mirror.
+        progress: called with a file and how many of its bytes are here.
+    """
+    entry = entry_of(name)
+    if base_url is not None and not re.match(r"https?://[^/]", base_url):
+        raise InputError(f"The address must start with http:// or https://; received {base_url!r}.")
+    folder = Path(folder) if folder is not None else data_folders()[0] / name
+    folder.mkdir(parents=True, exist_ok=True)
+    done = []
+    for file in entry.files:
+        path = folder / file.name
+        downloaded = not (path.is_file() and difference(path, file) is None)
+        if downloaded:
+            try:
+                _download(entry.address(file, base_url), file, path, progress)
+            except FetchError as problem:
+                raise FetchError(f"{problem} To do it by hand, {by_hand(name, folder)}") from None
+        done.append(Fetched(path, path.stat().st_size, file.sha256 is not None, downloaded))
+    return tuple(done)
+
+
+def difference(path: Path, file: RemoteFile) -> str | None:
+    """Return in words how a file on disk differs from what it should be; None if it does not."""
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        return f"{file.name} must have {file.size} bytes; received {size}"
+    if file.sha256 is None:
+        return None
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if digest != file.sha256:
+        return f"{file.name} must have the sha256 {file.sha256}; received {digest}"
+    return None
+
+
+def _download(url: str, file: RemoteFile, path: Path, progress: Progress | None) -> None:
+    """Put the file at ``url`` into place, whole and verified, or leave nothing there."""
+    partial = path.with_name(f"{path.name}.partial")
+    problem = None
+    with _own(partial) as content:
+        # What an earlier run left behind may be at fault: then all is received anew.
+        for _ in range(2 if _size(content) else 1):
+            _receive_all(url, file, content, progress)
+            problem = difference(partial, file)
+            if problem is None:
+                os.fsync(content.fileno())
+                partial.replace(path)
+                return
+            content.truncate(0)
+    raise FetchError(
+        f"{problem}. What {url} serves is not the file that this version of spen knows, "
+        "so it was deleted. Try again later or from another address."
+    )
+
+
+@contextmanager
+def _own(partial: Path) -> Iterator[FileIO]:
+    """Open a partial file for this process alone; writes go to its end."""
+    while True:
+        with partial.open("ab", buffering=0) as content:
+            try:
+                fcntl.flock(content, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise FetchError(f"Another process is writing {partial}. Wait for it.") from None
+            # Between opening and locking, its former owner may have moved it into place.
+            if partial.exists() and os.path.samestat(partial.stat(), os.fstat(content.fileno())):
+                try:
+                    yield content
+                finally:
+                    if not _size(content):
+                        partial.unlink(missing_ok=True)
+                return
+
+
+def _size(content: FileIO) -> int:
+    return os.fstat(content.fileno()).st_size
+
+
+def _receive_all(url: str, file: RemoteFile, content: FileIO, progress: Progress | None) -> None:
+    """Receive what is missing, in as many attempts as it takes."""
+    futile, problem = 0, ""
+    for _ in range(ATTEMPTS):
+        begin = _size(content)
+        try:
+            _receive(url, file, content, progress)
+            return
+        except _CutOffError as cut:
+            problem = str(cut)
+        futile = 0 if _size(content) > begin else futile + 1
+        if futile == FUTILE:
+            break
+        time.sleep(PAUSE * 2**futile)
+    have = _size(content)
+    rest = f" Call again to go on from byte {have}." if have and file.sha256 else ""
+    raise FetchError(f"Could not get {url}: {problem}.{rest}")
+
+
+def _receive(url: str, file: RemoteFile, content: FileIO, progress: Progress | None) -> None:
+    """Receive what is missing, in one attempt."""
+    # Pieces are put together only where a checksum says whether they fit.
+    if file.sha256 is None or _size(content) > (file.size or 0):
+        content.truncate(0)
+    if _size(content) == file.size:
+        return
+    with _ask(url, content) as response:
+        have = _size(content)
+        whole = _length(response, url, file, have)
+        limit = LARGEST_UNKNOWN if whole is None else whole
+        while True:
+            if progress:
+                progress(file, have)
+            if have >= limit:
+                break
+            try:
+                block = response.read1(min(CHUNK, limit - have))
+            except (OSError, http.client.HTTPException) as problem:
+                raise _CutOffError(f"the connection broke after {have} bytes, {problem}") from None
+            if not block and whole is None:
+                return
+            if not block:
+                raise _CutOffError(f"the connection ended after {have} of {whole} bytes")
+            content.write(block)
+            have += len(block)
+    if whole is None:
+        content.truncate(0)
+        raise FetchError(f"{url} has {have} bytes or more, which cannot be right.")
+
+
+def _ask(url: str, content: FileIO) -> http.client.HTTPResponse:
+    """Ask for the bytes that are missing and check the kind of the answer."""
+    begin = _size(content)
+    headers = {"User-Agent": f"spen/{spen.__version__}"}
+    if begin:
+        headers["Range"] = f"bytes={begin}-"
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as problem:
+        problem.close()
+        words = f"HTTP {problem.code} {problem.reason}"
+        if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            content.truncate(0)
+        elif problem.code < 500 and problem.code not in (408, 429):
+            raise FetchError(f"{url} answers {words}.") from None
+        raise _CutOffError(words) from None
+    except (OSError, http.client.HTTPException, UnicodeError) as problem:
+        raise _CutOffError(f"no connection, {getattr(problem, 'reason', problem)}") from None
+    part = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    if response.status == http.client.PARTIAL_CONTENT and part and int(part[1]) == begin > 0:
+        return response
+    # What is not the rest must be the whole, for which the next attempt asks where it is not.
+    content.truncate(0)
+    if response.status == http.client.OK:
+        return response
+    response.close()
+    raise _CutOffError(f"the server answers a request from byte {begin} with another part")
+
+
+def _length(
+    response: http.client.HTTPResponse, url: str, file: RemoteFile, begin: int
+) -> int | None:
+    """Return the length of the whole file; None where only its end will tell."""
+    announced = None if response.length is None else begin + response.length
+    if file.size is not None:
+        if announced is not None and announced != file.size:
+            raise FetchError(
+                f"{file.name} must have {file.size} bytes, but {url} announces {announced}: "
+                "it is not the file that this version of spen knows."
+            )
+        return file.size
+    if announced is None and not response.chunked:
+        raise FetchError(f"{url} does not say how long it is, so a cut-off would go unnoticed.")
+    if announced is not None and announced >= LARGEST_UNKNOWN:
+        raise FetchError(f"{url} announces {announced} bytes, which cannot be right.")
+    return announced

@@ -1,20 +1,35 @@
-"""Data sets by name, by folder or by file."""
+"""Data sets by name, by folder or by file, and files of any format as rows."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from spen.batch.splits import Split
-from spen.data.archive import NpzReader
+from spen.data.arff import ArffReader
 from spen.data.dataset import Dataset
-from spen.data.folder import Parts, find_parts, parts_of_entry
-from spen.data.labels import Labels
-from spen.data.reader import RowReader
-from spen.data.rows import Options
-from spen.errors import InputError, did_you_mean
+from spen.data.reader import LARGEST_COLUMN, Labels, RowReader, encoding_of, open_file, text_start
+from spen.data.sparse_text import SIZES, LibsvmReader, XmcReader
+from spen.data.table import DELIMITERS, CsvReader, NpzReader
+from spen.errors import InputError, choose, did_you_mean
+
+FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "npz")
+SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".npz")
+_ARFF = ("mulan", "meka")
+_LOOK = 1 << 16
+_PAIRS = re.compile(
+    r"([0-9]+(,[0-9]+)*)?([ \t]+|^)[0-9]+:[^ \t:]+([ \t]+[0-9]+:[^ \t:]+)*[ \t]*(#.*)?"
+)
+_PART = re.compile(
+    r"(?:^|[-_.])(?P<part>train|trn|training|test|tst|testing|valid|validation|val|dev)(?=$|[-_.])",
+    re.IGNORECASE,
+)
+_PARTS = {"tr": "train", "te": "test", "ts": "test", "va": "valid", "de": "valid"}
 
 
 def load_dataset(
@@ -39,7 +54,7 @@ def load_dataset(
 
     Args:
         source: bibtex, bookmarks, delicious or yeast; a folder; or a file.
-        format, labels, n_features, n_labels, zero_based: as in ``spen.data.rows.open_rows``.
+        format, labels, n_features, n_labels, zero_based: as in ``spen.data.load.open_rows``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -50,41 +65,121 @@ def load_dataset(
     >>> data.train.X.toarray().tolist(), data.test.Y.toarray().tolist()
     ([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]], [[1, 1], [0, 0]])
     """
-    options = Options(format, labels, n_features, n_labels, zero_based)
+    sizes = {"n_features": n_features, "n_labels": n_labels, "zero_based": zero_based}
+    options = {"format": format, "labels": labels} | sizes
+    _check_options(format, n_features, n_labels)
     if not isinstance(source, str | PathLike):
         raise InputError(f"source must be a name or a path; received {type(source).__name__}.")
     if isinstance(source, str):
         from spen.data.catalog import ENTRIES, locate
 
         if source in ENTRIES:
-            entry = ENTRIES[source]
-            parts = parts_of_entry(locate(source), [file.name for file in entry.files])
-            return _load(source, parts, options, entry.row_split)
+            entry, folder = ENTRIES[source], locate(source)
+            files = [folder / file.name for file in entry.files if file.name.endswith(".arff")]
+            groups, alone = _group(files)
+            return _load(source, groups[0] if groups else alone[0], options, entry.row_split)
         if not Path(source).exists() and not any(sign in source for sign in "/\\."):
             hint = did_you_mean(source, ENTRIES)
             raise InputError(f"There is no data set and no file called {source!r}. {hint}")
     path = Path(source)
     if path.is_dir():
         return _load(path.resolve().name, find_parts(path, format), options)
-    return _load(path.stem, Parts(path), options)
+    return _load(path.stem, {"train": path}, options)
+
+
+def open_rows(
+    path: Path | str,
+    *,
+    format: str | None = None,
+    labels: Labels = None,
+    n_features: int | None = None,
+    n_labels: int | None = None,
+    zero_based: bool | None = None,
+    labels_required: bool = True,
+    also: Sequence[Path] = (),
+) -> RowReader:
+    """Open a file and return its reader: names and sizes now, rows when asked for.
+
+    Memory is bounded by the chunk that is asked for, not by the file (but an npz file is
+    read whole).
+
+    Args:
+        path: the file.
+        format: "mulan", "meka", "xmc", "libsvm", "csv" or "npz"; None: told by its content.
+        labels: which columns are labels. ARFF: an XML file, names of attributes, or a number
+            as in MEKA's -C (the first n; the last n if negative). CSV: names of columns, or
+            such a number. Other formats: names for the labels, which the file does not have.
+        n_features, n_labels: the sizes of LIBSVM text, which does not declare them; for other
+            formats they are compared with what the file has.
+        zero_based: whether features of LIBSVM text count from 0; None: if some row has a 0.
+        labels_required: False for rows to predict: of the labels, those that are there are
+            taken, and Y is None where there are none.
+        also: the other parts of the same data set, which share the sizes of LIBSVM text.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name) / "rows.csv"
+    >>> _ = path.write_text("height,width,large\\n1.5,2,1\\n0.5,1,0\\n")
+    >>> reader = open_rows(path, labels=["large"])
+    >>> reader.format, reader.feature_names, reader.label_names
+    ('csv', ('height', 'width'), ('large',))
+    >>> [chunk.X.tolist() for chunk in reader.chunks(rows=1)]
+    [[[1.5, 2.0]], [[0.5, 1.0]]]
+    >>> folder.cleanup()
+    """
+    _check_options(format, n_features, n_labels)
+    path = Path(path)
+    kind = format or recognise(path)
+    try:
+        if kind == "libsvm":
+            sizes = n_features, n_labels, zero_based
+            reader = LibsvmReader(path, labels, *sizes, labels_required, also)
+        elif kind in _ARFF:
+            reader = ArffReader(path, format, labels, labels_required)
+        else:
+            kinds = {"xmc": XmcReader, "npz": NpzReader, "csv": CsvReader}
+            reader = kinds[kind](path, labels, labels_required)
+    except InputError as problem:
+        found = looks_like(path) if format and path.is_file() else None
+        if found in (None, "arff" if kind in _ARFF else kind):
+            raise
+        raise InputError(f"{problem} The file looks like {found}.") from None
+    wanted = {"features": n_features, "labels": n_labels if labels_required else None}
+    for what, asked in wanted.items():
+        has = getattr(reader, f"n_{what}")
+        if asked is not None and asked != has:
+            raise InputError(f"{path} has {has} {what}; n_{what} says {asked}.")
+    return reader
+
+
+def _check_options(format: str | None, n_features: int | None, n_labels: int | None) -> None:
+    if format is not None:
+        choose(format, dict.fromkeys(FORMATS), "format")
+    for name, size in (("n_features", n_features), ("n_labels", n_labels)):
+        is_size = isinstance(size, int) and 1 <= size <= LARGEST_COLUMN + 1
+        if size is not None and not is_size:
+            what = f"must be a whole number from 1 to {LARGEST_COLUMN + 1}; received {size!r}."
+            raise InputError(f"{name} {what}")
 
 
 def _load(
-    name: str, parts: Parts, options: Options, row_split: tuple[int, int, int] | None = None
+    name: str,
+    files: dict[str, Path],
+    options: dict[str, Any],
+    row_split: tuple[int, int, int] | None = None,
 ) -> Dataset:
-    files = {"train": parts.train, "test": parts.test, "valid": parts.valid}
-    paths = [path for path in files.values() if path is not None]
     readers = {
-        part: options.open(path, also=[other for other in paths if other != path])
+        part: open_rows(path, also=[p for p in files.values() if p != path], **options)
         for part, path in files.items()
-        if path is not None
     }
     first = readers["train"]
     for reader in readers.values():
         _check_alike(first, reader)
-    splits: dict[str, Split] = {part: reader.read() for part, reader in readers.items()}
+    splits = {part: reader.read() for part, reader in readers.items()}
     if len(splits) == 1:
-        splits = _divide(first, splits["train"], row_split)
+        rows = splits["train"]
+        divided = first.divide(len(rows)) if row_split is None else _cut(first, rows, row_split)
+        splits |= {part: rows.rows(index) for part, index in divided.items()}
     return Dataset(
         name=name,
         train=splits["train"],
@@ -95,29 +190,14 @@ def _load(
     )
 
 
-def _divide(
-    reader: RowReader, rows: Split, row_split: tuple[int, int, int] | None
-) -> dict[str, Split]:
-    """Return the parts of a data set that comes in one file."""
-    if row_split is not None:
-        if sum(row_split) != len(rows):
-            raise InputError(
-                f"{reader.path} has {len(rows)} rows; the data set has {sum(row_split)}. "
-                "Fetch the file again."
-            )
-        ends = np.cumsum(row_split)
-        return {
-            part: rows.rows(slice(end - size, end))
-            for part, size, end in zip(("train", "valid", "test"), row_split, ends, strict=True)
-        }
-    if isinstance(reader, NpzReader) and reader.splits:
-        if "train" not in reader.splits:
-            raise InputError(f"{reader.path} names test rows but no train rows.")
-        return {part: rows.rows(index) for part, index in reader.splits.items()}
-    cut = reader.train_rows(len(rows))
-    if cut is None:
-        return {"train": rows}
-    return {"train": rows.rows(slice(0, cut)), "test": rows.rows(slice(cut, len(rows)))}
+def _cut(reader: RowReader, rows: Split, sizes: tuple[int, int, int]) -> dict[str, slice]:
+    if sum(sizes) != len(rows):
+        raise InputError(
+            f"{reader.path} has {len(rows)} rows; the data set has {sum(sizes)}. "
+            "Fetch the file again."
+        )
+    parts = zip(("train", "valid", "test"), sizes, np.cumsum(sizes), strict=True)
+    return {part: slice(end - size, end) for part, size, end in parts}
 
 
 def _check_alike(first: RowReader, other: RowReader) -> None:
@@ -133,3 +213,113 @@ def _check_alike(first: RowReader, other: RowReader) -> None:
             f"{first.path} and {other.path} must have the same {what}s in the same order; "
             f"they differ: {how}."
         )
+
+
+def looks_like(path: Path) -> str | None:
+    """Return "arff", "xmc", "libsvm", "csv" or "npz", or None if it cannot be told."""
+    with open_file(path) as file:
+        start = text_start(path, file)
+        file.seek(0)
+        content = file.read(_LOOK)[start:]
+    if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "npz"
+    lines = [line.rstrip("\r") for line in content.decode("latin-1").split("\n")]
+    if len(content) == _LOOK - start and len(lines) > 1:
+        lines.pop()
+    lines = [line for line in lines if line.strip()]
+    first = next((line.strip() for line in lines if not line.lstrip().startswith("%")), "")
+    if first.startswith("@"):
+        return "arff"
+    if lines and SIZES.fullmatch(lines[0]):
+        return "xmc"
+    # A row may have no features; the first that has some tells.
+    rows = [line for line in lines[:100] if not line.startswith("#")]
+    telling = next((line for line in rows if ":" in line), "")
+    if telling and _PAIRS.match(telling[:1000]):
+        return "libsvm"
+    header = lines[0] if lines else ""
+    if not any(delimiter in header for delimiter in DELIMITERS):
+        return None
+    # Mostly it is UTF-8, which was read as Latin-1.
+    raw = header.encode("latin-1")
+    text = raw.decode(encoding_of(raw))
+    return "csv" if text.replace("\t", " ").isprintable() else None
+
+
+def recognise(path: Path) -> str:
+    """Return the format of a file, or raise an error that names the choices.
+
+    ARFF counts as "mulan" here; the reader tells whether it is MEKA's.
+    """
+    found = looks_like(path)
+    if found is not None:
+        return "mulan" if found == "arff" else found
+    with open_file(path) as file:
+        start = file.read(2)
+    if not start:
+        raise InputError(f"{path} is empty.")
+    if start == b"\x1f\x8b":
+        raise InputError(f"{path} is compressed. Unpack it first, with gunzip.")
+    raise InputError(
+        f"{path} is in no format that can be told from its first lines. Name it with format=: "
+        f"{', '.join(FORMATS)}."
+    )
+
+
+def find_parts(folder: Path, format: str | None = None) -> dict[str, Path]:
+    """Return the files of a folder's data set by part, or raise an error that lists what is there.
+
+    Files belong together if their names differ only in ``train``, ``test`` and the like. A
+    group with a training and a test file is preferred to others, and those to a lone file.
+
+    Args:
+        folder: the folder; folders in it are not looked into.
+        format: consider only files of this format.
+    """
+    try:
+        files = sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError as problem:
+        raise InputError(f"{folder} cannot be read: {problem}.") from None
+    groups, alone = _group(path for path in files if _is_data(path, format))
+    whole = [group for group in groups if "test" in group]
+    for choice in (whole, groups, alone):
+        if len(choice) == 1:
+            return choice[0]
+        if choice:
+            names = ", ".join(group["train"].name for group in choice)
+            what = f"holds more than one data set: {names}. Name a file, or a format."
+            raise InputError(f"{folder} {what}")
+    listed = ", ".join(path.name for path in files[:20]) or "nothing"
+    raise InputError(
+        f"{folder} holds no data set{f' of format {format}' if format else ''}. Expected files "
+        f"such as NAME-train.arff and NAME-test.arff, or train.txt and test.txt; found {listed}."
+    )
+
+
+def _group(files: Iterable[Path]) -> tuple[list[dict[str, Path]], list[dict[str, Path]]]:
+    """Return (files that go together, by part; files that say nothing about their part)."""
+    groups: dict[str, dict[str, Path]] = {}
+    alone = []
+    for path in files:
+        match = _PART.search(path.stem)
+        if match is None:
+            alone.append({"train": path})
+            continue
+        part = _PARTS[match["part"][:2].lower()]
+        rest = f"{path.stem[: match.start('part')]}*{path.stem[match.end('part') :]}{path.suffix}"
+        groups.setdefault(rest, {}).setdefault(part, path)
+    return [group for group in groups.values() if "train" in group], alone
+
+
+def _is_data(path: Path, format: str | None) -> bool:
+    if path.suffix.lower() not in SUFFIXES:
+        return False
+    try:
+        found = looks_like(path)
+    except InputError:
+        return False
+    wanted = "arff" if format in _ARFF else format
+    # Notes beside the data are text as well; text that only looks like a table is not data.
+    if path.suffix.lower() == ".txt" and found == "csv" and wanted != "csv":
+        return False
+    return found is not None and wanted in (None, found)

@@ -54,3 +54,31 @@ def exclusive_blocks(
 def block_membership(n_blocks: int = 4, block_size: int = 4) -> np.ndarray:
     """Return the indicator of each block, (blocks, labels)."""
     return np.kron(np.eye(n_blocks), np.ones(block_size))
+
+
+def block_score(matrix: np.ndarray, blocks: np.ndarray | None = None) -> float:
+    """Return how far each measurement weighs a single block evenly, between 0 and 1.
+
+    The mean over rows of the largest squared cosine with a block's indicator.
+
+    >>> block_score(np.kron(np.eye(4), np.ones(4)))
+    1.0
+    """
+    blocks = block_membership() if blocks is None else blocks
+    return float(_squared_cosines(matrix, blocks).max(1).mean())
+
+
+def block_span_score(matrix: np.ndarray, blocks: np.ndarray | None = None) -> float:
+    """Return how far measurements are constant within every block, between 0 and 1.
+
+    The mean over rows of the squared cosine with the space that the indicators span, so
+    that a measurement may weigh several blocks.
+    """
+    blocks = block_membership() if blocks is None else blocks
+    return float(_squared_cosines(matrix, blocks).sum(1).mean())
+
+
+def _squared_cosines(matrix: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    rows = matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-12)
+    directions = blocks / np.linalg.norm(blocks, axis=1, keepdims=True)
+    return (rows @ directions.T) ** 2

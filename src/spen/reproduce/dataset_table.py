@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spen.cli.show import text_table
+from spen.data.dataset import Summary, summarise
 from spen.data.load import load_dataset
-from spen.data.summary import Summary, summarise
 from spen.errors import InputError
 
 PAPER = {

@@ -48,7 +48,6 @@ class LBFGS(torch.optim.Optimizer):
 
     Args:
         params: parameters, or groups of them with a ``weight_decay`` each.
-        memory: pairs that the inverse Hessian is made of.
         tolerance: the share of f that a step must promise to be worth it.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -63,11 +62,8 @@ class LBFGS(torch.optim.Optimizer):
     tensor([ 3., -1.])
     """
 
-    def __init__(
-        self, params: Iterable[Any], memory: int = MEMORY, tolerance: float = TOLERANCE
-    ) -> None:
+    def __init__(self, params: Iterable[Any], tolerance: float = TOLERANCE) -> None:
         super().__init__(params, {"weight_decay": 0.0})
-        self.memory = memory
         self.tolerance = tolerance
 
     @property
@@ -82,21 +78,23 @@ class LBFGS(torch.optim.Optimizer):
         Args:
             closure: returns the loss, and adds its gradient to that of the parameters.
         """
-        if "gradient" not in self._state:
-            self._forget()
-            self._stand_at(self._evaluate(closure))
-        here, weights = self._here(), self._weights()
-        found = self._search(closure, here, weights, self._state["direction"])
+        state = self._state
+        if "gradient" not in state:
+            state["pairs"] = torch.tensor(0)
+            self._continue_from(self._evaluate(closure))
+        loss, value = state["loss and value"].tolist()
+        here, weights = _Point(loss, value, state["gradient"]), self._weights()
+        found = self._search(closure, here, weights, state["direction"])
         if found is None and self._pairs:
             # What is remembered misleads: forget it, and go straight downhill.
-            self._forget()
+            state["pairs"] = torch.tensor(0)
             found = self._search(closure, here, weights, -here.gradient)
         if found is None:
             self._move_to(weights)
-            self._state["ended"] = torch.tensor(True)
+            state["ended"] = torch.tensor(True)
             return here.loss
         self._remember(self._weights() - weights, found.gradient - here.gradient)
-        self._stand_at(found)
+        self._continue_from(found)
         return found.loss
 
     def _search(
@@ -131,8 +129,8 @@ class LBFGS(torch.optim.Optimizer):
     def _direction(self, gradient: Tensor) -> Tensor:
         """Return −H g, with H the inverse Hessian that the remembered pairs make."""
         pairs = [
-            (self._state[f"step {k % self.memory}"], self._state[f"change {k % self.memory}"])
-            for k in range(max(0, self._pairs - self.memory), self._pairs)
+            (self._state[f"step {k % MEMORY}"], self._state[f"change {k % MEMORY}"])
+            for k in range(max(0, self._pairs - MEMORY), self._pairs)
         ]
         direction = -gradient
         shares = []
@@ -150,12 +148,9 @@ class LBFGS(torch.optim.Optimizer):
         bend, tiny = step @ change, torch.finfo(step.dtype).eps
         # With no curvature but that of rounding, H would not stay positive.
         if bend > tiny * step.norm() * change.norm():
-            place = self._pairs % self.memory
+            place = self._pairs % MEMORY
             self._state[f"step {place}"], self._state[f"change {place}"] = step, change
             self._state["pairs"] = torch.tensor(self._pairs + 1)
-
-    def _forget(self) -> None:
-        self._state["pairs"] = torch.tensor(0)
 
     @property
     def _state(self) -> dict[str, Tensor]:
@@ -166,16 +161,12 @@ class LBFGS(torch.optim.Optimizer):
     def _pairs(self) -> int:
         return int(self._state["pairs"])
 
-    def _here(self) -> _Point:
-        loss, value = self._state["loss and value"].tolist()
-        return _Point(loss, value, self._state["gradient"])
-
-    def _stand_at(self, point: _Point) -> None:
-        """Make a point the one to go on from, if that is worth it."""
+    def _continue_from(self, point: _Point) -> None:
+        """Keep a point and the direction to search from it, and whether that is worth it."""
         direction = self._direction(point.gradient)
         promised = -0.5 * float(point.gradient @ direction)
         # Until the memory is full, a promise says little.
-        sure = self._pairs >= self.memory
+        sure = self._pairs >= MEMORY
         self._state["ended"] = torch.tensor(sure and promised <= self.tolerance * abs(point.value))
         self._state["gradient"], self._state["direction"] = point.gradient, direction
         self._state["loss and value"] = torch.tensor([point.loss, point.value], dtype=torch.float64)
