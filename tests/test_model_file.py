@@ -3,6 +3,7 @@
 import json
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -207,3 +208,20 @@ def test_a_write_that_fails_leaves_the_old_file(file, data, monkeypatch):
         clf.save(file)
     assert file.read_bytes() == before
     assert [p.name for p in file.parent.iterdir()] == [file.name]
+
+
+def test_a_file_of_the_first_version_with_format_2_still_loads():
+    """Written by spen 0.1.0 before its rooms were rebuilt; what it predicted stands beside it."""
+    folder = Path(__file__).parent / "files"
+    clf = spen.load(folder / "format-2.spen")
+    expected = np.load(folder / "format-2.npz")
+    data = spen.exclusive_blocks(n_train=120, n_test=8, seed=5)
+    known = np.full((8, 16), np.nan)
+    known[:, 0] = 1
+    X, near = data.test.X, {"rtol": 1e-5, "atol": 1e-6}
+    np.testing.assert_allclose(clf.predict_proba(X), expected["probabilities"], **near)
+    np.testing.assert_allclose(clf.predict_proba(X, known=known), expected["given"], **near)
+    np.testing.assert_allclose(clf.energy(X, data.test.Y), expected["energy"], rtol=1e-4)
+    assert np.array_equal(clf.predict(X), expected["labels"])
+    assert clf.seen_in_training(data.train.X).all()
+    assert tuple(clf.label_names_) == tuple(data.label_names)

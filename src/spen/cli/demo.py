@@ -72,7 +72,7 @@ def classifiers() -> dict[str, LabelClassifier]:
     common: dict[str, Any] = {"decoding": "threshold", "random_state": 0, "device": "cpu"}
     # The paper's step of 0.1 with momentum 0.95 oscillates at the kinks of HardTanh.
     rule = spen.MirrorDescent(lr=0.05, momentum=0.8)
-    short, long = (spen.Descent(rule, spen.Stopping(steps)) for steps in (40, 300))
+    short, long = (spen.Descent(rule, spen.Stopping(steps)) for steps in (40, 2000))
     label_wise: dict[str, Any] = {"objective": spen.CrossEntropy(), "schedule": "cosine"}
     linear = spen.Stage(
         "local", **label_wise, parts=("local",), epochs=60, lr=0.01, weight_decay=1e-3
