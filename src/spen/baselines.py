@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy
 from spen.errors import check_positive, check_whole, choose
-from spen.estimators.base import LabelClassifier
+from spen.estimators.base import LabelClassifier, NetworkClassifier
 from spen.estimators.plan import Choice, Plan, Prediction, Shape
 from spen.estimators.recipe import check_decoding, folds_of, is_auto, make_plan
 from spen.inference.descent import Descent, Stopping
@@ -44,33 +44,7 @@ LAST, SETTLED = 10, 1e-3
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Protocol(LabelClassifier):
-    """The settings that all classifiers share, as in ``SPENClassifier``."""
-
-    decoding: str = "expected_f1"
-    label_weight: Any = None
-    held_out: float = 0.2
-    folds: str | int = "auto"
-    refit: bool = True
-    device: str = "auto"
-    random_state: Any = None
-    verbose: int = 0
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _Network(_Protocol):
-    """The settings of a feature network, as in ``SPENClassifier``."""
-
-    hidden: str | tuple[int, ...] = "auto"
-    dropout: str | float = "auto"
-    input_dropout: str | float = "auto"
-    weight_decay: str | float = "auto"
-    epochs: str | int = "auto"
-    batch_size: str | int = "auto"
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _Linear(_Protocol):
+class _Linear(LabelClassifier):
     """A model that is linear in x: L-BFGS minimises its loss on all rows at once."""
 
     def fit(
@@ -166,7 +140,7 @@ class LRClassifier(_Linear):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class MLPClassifier(_Network):
+class MLPClassifier(NetworkClassifier):
     """A feed-forward network: the features and the local energy of a SPEN, without the rest.
 
     The settings of its network are those of ``SPENClassifier``, with the same defaults.
@@ -190,7 +164,7 @@ class MLPClassifier(_Network):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DMFClassifier(_Network):
+class DMFClassifier(NetworkClassifier):
     """Deep mean field: unrolled mean-field steps of a fully connected pairwise CRF.
 
     The paper's appendix: unaries from a trained MLP, which are then clamped; pairwise factors
@@ -240,7 +214,7 @@ class DMFClassifier(_Network):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PRLRClassifier(_Network):
+class PRLRClassifier(NetworkClassifier):
     """A network for labels that are partly missing: ones are trusted, zeros are not.
 
     The paper's missing-label row is the posterior-regularised low-rank model of Lin et al.
@@ -272,7 +246,7 @@ ALL = (BRClassifier, LRClassifier, MLPClassifier, DMFClassifier, PRLRClassifier)
 
 
 def _convex_plan(
-    classifier: _Protocol, shape: Shape, objective: Objective, choices: tuple[Choice, ...]
+    classifier: LabelClassifier, shape: Shape, objective: Objective, choices: tuple[Choice, ...]
 ) -> Plan:
     """Return the plan of a model that is linear in x, trained by L-BFGS on all rows at once."""
     settings = classifier.get_params(deep=False)

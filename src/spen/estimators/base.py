@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MethodType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse as scipy_sparse
@@ -28,7 +28,7 @@ from spen.domains import Simplex, UnitBox
 from spen.errors import InputError
 from spen.estimators.calibration import log_odds
 from spen.estimators.fit import Fitted, fit
-from spen.estimators.plan import Plan, Shape
+from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
@@ -61,10 +61,11 @@ class SettingAndMethod:
         vars(instance)[self._name] = value
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LabelClassifier(ClassifierMixin, BaseEstimator):
     """The contract of spen's classifiers: label sets or classes, probabilities, names, files.
 
-    A subclass has a constructor and says by ``plan`` how it is trained.
+    A subclass has settings of its own, and says by ``plan`` how it is trained.
 
     Attributes:
         classes_: the classes, or the numbers of the labels, 0 to L − 1.
@@ -82,14 +83,17 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     """
 
     # Set by scikit-learn's own checks.
-    n_features_in_: int
-    feature_names_in_: np.ndarray
+    n_features_in_: int = field(init=False)
+    feature_names_in_: np.ndarray = field(init=False)
 
-    # What every subclass takes.
-    label_weight: Any
-    device: str
-    random_state: Any
-    verbose: int
+    decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1"
+    label_weight: Any = None
+    held_out: float = HELD_OUT
+    folds: str | int = "auto"
+    refit: bool = True
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
 
     @abstractmethod
     def plan(self, shape: Shape) -> Plan:
@@ -330,6 +334,18 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_label = True
         tags.input_tags.sparse = True
         return tags
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class NetworkClassifier(LabelClassifier):
+    """A classifier with a feature network, and the settings of that."""
+
+    hidden: str | tuple[int, ...] = "auto"
+    dropout: str | float = "auto"
+    input_dropout: str | float = "auto"
+    weight_decay: str | float = "auto"
+    epochs: str | int = "auto"
+    batch_size: str | int = "auto"
 
 
 def _seed(random_state: Any) -> int:

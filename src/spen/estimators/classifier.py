@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
-from spen.energies.unsized import UnsizedEnergy
-from spen.estimators.base import LabelClassifier
+from spen.estimators.base import LabelClassifier, NetworkClassifier
 from spen.estimators.plan import Plan, Shape
-from spen.estimators.recipe import HELD_OUT, make_plan
+from spen.estimators.recipe import make_plan
 from spen.inference.base import Inference
 from spen.objectives.base import Objective
 
 
-class SPENClassifier(LabelClassifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SPENClassifier(NetworkClassifier):
     """A structured prediction energy network for label sets, or for classes.
 
     It learns an energy E(x, y) of whole label sets and predicts by minimising it. With no
@@ -86,54 +87,18 @@ class SPENClassifier(LabelClassifier):
     ((100, 16), (100, 16))
     """
 
-    def __init__(
-        self,
-        energy: str | UnsizedEnergy = "label",
-        inference: str | Inference = "auto",
-        objective: str | Objective = "unrolled",
-        *,
-        hidden: str | tuple[int, ...] = "auto",
-        dropout: str | float = "auto",
-        input_dropout: str | float = "auto",
-        weight_decay: str | float = "auto",
-        epochs: str | int = "auto",
-        batch_size: str | int = "auto",
-        decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
-        label_weight: Any = None,
-        held_out: float = HELD_OUT,
-        folds: str | int = "auto",
-        refit: bool = True,
-        cross_fit: str | bool = "auto",
-        members: int = 1,
-        linear_member: str | bool = "auto",
-        missing: str | float = 0.0,
-        stages: Any = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.energy = energy
-        self.inference = inference
-        self.objective = objective
-        self.hidden = hidden
-        self.dropout = dropout
-        self.input_dropout = input_dropout
-        self.weight_decay = weight_decay
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.decoding = decoding
-        self.label_weight = label_weight
-        self.held_out = held_out
-        self.folds = folds
-        self.refit = refit
-        self.cross_fit = cross_fit
-        self.members = members
-        self.linear_member = linear_member
-        self.missing = missing
-        self.stages = stages
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
+    energy: Any = field(default="label", kw_only=False)  # a name, or an UnsizedEnergy
+    inference: str | Inference = field(default="auto", kw_only=False)
+    objective: str | Objective = field(default="unrolled", kw_only=False)
+    cross_fit: str | bool = "auto"
+    members: int = 1
+    linear_member: str | bool = "auto"
+    missing: str | float = 0.0
+    stages: Any = "auto"
 
     def plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False), shape)
+
+
+# The setting of this name is a method too: see SettingAndMethod.
+SPENClassifier.energy = vars(LabelClassifier)["energy"]

@@ -18,6 +18,9 @@ from spen.objectives.likelihood import CrossEntropy
 from spen.stacking import LabelScores, ScoreEnergy
 from spen.training.stage import Stage
 
+HELD_OUT = 0.2
+"""The share of rows that is held out to choose, calibrate and tune, where nobody says otherwise."""
+
 LINEAR = "linear"
 """The name of the stage that trains a logistic regression which is averaged in."""
 

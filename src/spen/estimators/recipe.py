@@ -26,7 +26,7 @@ from spen.errors import (
     choose,
     one_of,
 )
-from spen.estimators.plan import Choice, Plan, Prediction, Shape
+from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction, Shape
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
@@ -56,26 +56,13 @@ THROUGH_INFERENCE = (UnrolledLikelihood, EndToEnd)
 
 CROSS_FITTED = ENERGIES | {"conditional": ConditionalScoreEnergy.unsized(**SMOOTH)}
 CROSS_FIT_FOLDS = 3
-HELD_OUT = 0.2
 MISSING = (0.1, 0.25, 0.5)
 """Shares of missing labels that are tried where they are to be chosen."""
 
-DEFAULTS: dict[str, Any] = {
-    "energy": "label",
-    "inference": "auto",
-    "objective": "unrolled",
-    "hidden": "auto",
-    "dropout": "auto",
-    "input_dropout": "auto",
-    "weight_decay": "auto",
-    "epochs": "auto",
-    "batch_size": "auto",
-    "cross_fit": False,
-    "missing": 0.0,
-    "members": 1,
-    "linear_member": False,
-    "stages": "auto",
-}
+AUTO = ("inference", "hidden", "dropout", "input_dropout", "weight_decay", "epochs", "batch_size")
+DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "stages"), "auto")
+DEFAULTS |= {"energy": "label", "objective": "unrolled", "missing": 0.0}
+DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False}
 """What make_plan takes where a classifier has no such setting."""
 
 

@@ -99,14 +99,17 @@ class Run:
             optimiser.state[parameter][slot] = value
         self._optimiser_state = {}
 
-    def finish_epoch(self, score: float | None) -> None:
-        """Count an epoch, and remember its weights if they are the best so far."""
+    def finish_epoch(self, stage: Any, loss: float, score: float | None, seconds: float) -> Epoch:
+        """Count an epoch of a stage, and remember its weights if they are the best so far."""
         self.epoch += 1
         if score is None:
             self.best_epoch = self.epoch
         elif self.best_score is None or score > self.best_score:
             self.best_epoch, self.best_score = self.epoch, score
             self._best = {name: t.detach().clone() for name, t in self._weights()}
+        done = (stage.name, self.epoch, stage.epochs, loss, score, self.best_epoch, seconds)
+        self.history.epochs.append(Epoch(*done))
+        return self.history.epochs[-1]
 
     def ended(self, patience: int | None) -> bool:
         """Say whether the stage is over: it converged, or its score stood still for too long."""

@@ -98,17 +98,7 @@ def train(
                 began = time.perf_counter()
                 loss = _train_epoch(model, stage, learn_from, run)
                 value = None if judge_by is None else _evaluate(model, stage, judge_by, score)
-                run.finish_epoch(value)
-                epoch = Epoch(
-                    stage=stage.name,
-                    epoch=run.epoch,
-                    epochs=stage.epochs,
-                    loss=loss,
-                    score=value,
-                    best_epoch=run.best_epoch,
-                    seconds=time.perf_counter() - began,
-                )
-                run.history.epochs.append(epoch)
+                epoch = run.finish_epoch(stage, loss, value, time.perf_counter() - began)
                 run.save()
                 for callback in callbacks:
                     callback(epoch)
