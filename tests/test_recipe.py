@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy import sparse
 
 import spen
@@ -134,8 +133,7 @@ def test_trials_are_not_trained_again(words, monkeypatch):
 
     def run(plan):
         made.clear()
-        common = {"label_weight": None, "device": torch.device("cpu"), "verbose": False}
-        return fit(plan, words, spen.UnitBox(5), seed=0, **common)
+        return fit(plan, words, spen.UnitBox(5), seed=0)
 
     fitted = run(plan)
     networks, linears = ([n for linear, n in made if linear is kind] for kind in (False, True))

@@ -71,15 +71,7 @@ def test_the_energy_is_trained_on_rows_that_its_scores_have_not_seen(data, monke
     monkeypatch.setattr(Fit, "run", spy)
     shape = Shape(300, 64, 16, sparse=False, exclusive=False)
     plan = make_plan(settings(cross_fit=True, folds=4), shape)
-    fitted = fit(
-        plan,
-        data.train,
-        spen.UnitBox(16),
-        label_weight=None,
-        device=torch.device("cpu"),
-        seed=0,
-        verbose=False,
-    )
+    fitted = fit(plan, data.train, spen.UnitBox(16), seed=0)
     assert [len(kept) for kept in trained_on] == [225] * 4 + [300]
     every = trained_on[-1]
     # What the folds left out are all rows, each once.
