@@ -105,7 +105,7 @@ def fit(
         shown = epoch_bar(title, _epochs(plan, len(folds)))
     with shown as advance:
         work = Fit(rows, domain, seed, label_weight, device or torch.device("cpu"), advance)
-        plan, trial = work.choose(plan, folds)
+        plan, trial, _ = work.choose(plan, folds)
         if plan.cross_fit:
             return _cross_fit(work, plan, folds, trial)
         # What was a trial need not be trained again where there is nothing more to it.
@@ -279,18 +279,22 @@ class Fit:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     advance: Callable[[Epoch], None] = field(default=lambda epoch: None)
 
-    def choose(self, plan: Plan, folds: Folds) -> tuple[Plan, HeldOut | None]:
-        """Return the plan with its best choice made, and the trial of that, if there was one."""
+    def choose(self, plan: Plan, folds: Folds) -> tuple[Plan, HeldOut | None, list[Verdict]]:
+        """Return the plan with its best choice made, the trial of that, and all verdicts.
+
+        A single choice is not tried.
+        """
         plans = [choice.apply(plan) for choice in plan.choices]
         if len(plans) == 1:
-            return plans[0], None
+            return plans[0], None, []
         some = folds[: plan.trial_folds]
         # A logistic regression that is averaged in is the same in all trials of a fold.
         alike = plan.linear_member and SHARED.get() is None
         with sharing_runs() if alike else nullcontext():
             trials = [self.hold_out(each.trial_plan(), some) for each in plans]
-        best = best_verdict([trial.verdict for trial in trials], plan.criterion)
-        return plans[best], trials[best]
+        verdicts = [trial.verdict for trial in trials]
+        best = best_verdict(verdicts, plan.criterion)
+        return plans[best], trials[best], verdicts
 
     def hold_out(self, plan: Plan, folds: Folds, begun: HeldOut | None = None) -> HeldOut:
         """Train on what each fold keeps, and judge what it holds out, all folds together.
