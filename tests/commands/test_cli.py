@@ -1,6 +1,7 @@
 """The command line, as a person calls it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ def call(*arguments, cwd=None) -> subprocess.CompletedProcess:
 
 
 def test_help_does_not_wait_for_torch():
-    program = "import sys, spen.cli.app; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    program = "import sys, spen.cli; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
     shown = call("--help")
@@ -76,9 +77,10 @@ def test_experiments_run_without_the_command_line_package(tmp_path):
     """``python -m`` works where cyclopts is not installed."""
     blocked = tmp_path / "cyclopts.py"
     blocked.write_text("raise ImportError('not here')")
-    command = [sys.executable, "-m", "spen.reproduce.table3", "--seeds", "1"]
+    command = [sys.executable, "-m", "spen_paper", "table3", "--seeds", "1"]
     command += ["--method", "oracle", "--n-train", "100", "--out", str(tmp_path / "out")]
-    environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin"}
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {"PYTHONPATH": os.pathsep.join(paths), "PATH": "/usr/bin"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert "told the blocks" in done.stdout

@@ -93,6 +93,9 @@ class Scaling:
         return sparse.csr_array((values.astype(np.float32), columns, offsets), shape=shape)
 
 
+AS_THEY_ARE = Scaling(None, np.ones(0), None)
+"""Leaves rows as they are."""
+
 _TINY = np.finfo(float).tiny
 
 NEAR_ZERO, FAR = 1e-140, 1e140

@@ -1,0 +1,190 @@
+"""Costs of training: memory on wide data, a set of Bookmarks' shape, an epoch end to end.
+
+    python paper/scripts/costs.py memory [--rows 100000] [--features 200000] [--entries 50]
+    python paper/scripts/costs.py bookmarks [--rows 87856] [--method spen-paper]
+    python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--width 500]
+
+memory: the peak of a fit and a prediction on wide sparse rows, that of the whole process, the data
+included. bookmarks: one epoch a stage of a method of Table 1, and a prediction, on generated rows
+of that set's shape; peak memory with the rows included, CPU seconds where others compute too.
+epochs: what an epoch of end-to-end training takes, in epochs of the label-wise MLP, on one thread;
+epochs take turns in one process, and medians are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import sparse
+
+import spen
+from spen_paper.settings import classifier, settings_of
+
+BOOKMARKS, BOOKMARKS_TEST = 87_856, 27_856
+FEATURES, LABELS = 2150, 208
+DENSITY, CARDINALITY = 0.059, 2.03
+
+
+def wide_rows(rows: int, features: int, entries: int, labels: int, seed: int = 0):
+    """Draw sparse rows whose labels depend on which features are there."""
+    rng = np.random.default_rng(seed)
+    # Frequent and rare features, as words are.
+    columns = (features * rng.random((rows, entries)) ** 3).astype(np.int32)
+    columns.sort(axis=1)
+    offsets = np.arange(0, rows * entries + 1, entries)
+    values = rng.random(rows * entries).astype(np.float32) + 0.5
+    X = sparse.csr_matrix((values, columns.ravel(), offsets), shape=(rows, features))
+    X.sum_duplicates()
+    topics = rng.integers(0, labels, features)
+    votes = sparse.csr_matrix(
+        (np.ones(features, np.float32), (np.arange(features), topics)), shape=(features, labels)
+    )
+    scores = (X @ votes).toarray()
+    Y = scores >= np.partition(scores, -3, axis=1)[:, -3:-2]
+    return X, sparse.csr_matrix(Y.astype(np.int8))
+
+
+def rows_like_bookmarks(rows: int, seed: int = 0) -> tuple[sparse.csr_matrix, Any]:
+    """Draw X (rows, 2150) of 0 and 1 and Y (rows, 208), as sparse matrices.
+
+    A label has a few words that speak for it, and its score is what those that are there say,
+    with noise. In each row the label with the highest score is on, and so are all others whose
+    score is among the highest of all rows.
+    """
+    rng = np.random.default_rng(seed)
+    # Frequent and rare words; the probabilities average to the density.
+    chance = rng.permutation((1 + np.arange(FEATURES)) ** -0.5)
+    chance = np.minimum(chance * DENSITY / chance.mean(), 0.9)
+    parts = [
+        sparse.csr_matrix(rng.random((min(4096, rows - at), FEATURES)) < chance, dtype=np.float32)
+        for at in range(0, rows, 4096)
+    ]
+    X = sparse.csr_matrix(sparse.vstack(parts, format="csr"))
+    weights = rng.exponential(1.0, (FEATURES, LABELS)) * (rng.random((FEATURES, LABELS)) < 0.01)
+    scores = X @ weights.astype(np.float32)
+    scores = (scores - scores.mean(0)) / scores.std(0)
+    # Some labels are frequent and most are rare.
+    scores *= rng.uniform(0.7, 1.3, LABELS).astype(np.float32)
+    scores += 0.2 * rng.standard_normal(scores.shape, dtype=np.float32)
+    first = np.arange(LABELS) == scores.argmax(1)[:, None]
+    limit = np.quantile(scores[~first], 1 - (CARDINALITY - 1) / (LABELS - 1))
+    return X, sparse.csr_matrix((first | (scores > limit)).astype(np.int8))
+
+
+def peak() -> str:
+    """Say how much memory this process has held at most."""
+    # Linux counts in KiB, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return f"peak memory {held / 2**30:.2f} GiB"
+
+
+def clocked(words: str, call: Callable[[], Any]) -> Any:
+    """Call, print the seconds that it took and the peak memory after it, and return its result."""
+    began, cpu = time.perf_counter(), time.process_time()
+    result = call()
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    print(f"{words}: {seconds:.1f} s ({cpu:.1f} s of CPU time), {peak()}")
+    return result
+
+
+def memory(options: argparse.Namespace) -> None:
+    """Fit and predict wide sparse rows."""
+    X, Y = wide_rows(options.rows, options.features, options.entries, options.labels)
+    print(f"{options.rows:,} rows, {options.features:,} features, {X.nnz / X.shape[0]:.0f} a row")
+    print(f"the rows alone: {peak()}")
+    made = spen.SPENClassifier(random_state=0, verbose=1)
+    fitted = clocked("fit", lambda: made.fit(X, Y))
+    labels = clocked("predict", lambda: fitted.predict(X, sparse=True))
+    print(f"F1 of the training rows: {100 * spen.example_f1(Y, labels):.1f}")
+
+
+def bookmarks(options: argparse.Namespace) -> None:
+    """Fit a method of Table 1 with one epoch a stage, and predict."""
+    X, Y = rows_like_bookmarks(options.rows)
+    cut = options.rows - round(options.rows * BOOKMARKS_TEST / BOOKMARKS)
+    print(
+        f"{options.method}: {cut:,} training rows, density {X.nnz / np.prod(X.shape):.2f}, "
+        f"{Y.nnz / options.rows:.2f} labels a row; threads: {torch.get_num_threads()}"
+    )
+    print(f"the rows alone: {peak()}")
+    table = settings_of("bookmarks")[options.method]
+    made = classifier(table, seed=0, device="cpu", where=options.method)
+    given = made.get_params()
+    if given["stages"] != "auto":
+        made.set_params(stages=tuple(replace(stage, epochs=1) for stage in given["stages"]))
+    if given["epochs"] != "auto" or given["stages"] == "auto":
+        made.set_params(epochs=1)
+    clocked("fit", lambda: made.fit(X[:cut], Y[:cut]))
+    # Without cross-fitting the first history is that of a run on fewer rows.
+    histories = [made.history_] if made.plan_.cross_fit else []
+    histories += [made.refit_history_] if made.refit_history_ else []
+    epochs = {epoch.stage: epoch.seconds for history in histories for epoch in history.epochs}
+    print("seconds of an epoch:", ", ".join(f"{name} {s:.1f}" for name, s in epochs.items()))
+    labels = clocked("predict", lambda: made.predict(X[cut:], sparse=True))
+    print(f"test F1: {100 * spen.example_f1(Y[cut:], labels):.2f}")
+
+
+def epochs(options: argparse.Namespace) -> None:
+    """Train single epochs of the MLP and end to end, in turns."""
+    torch.set_num_threads(1)
+    data, width = spen.load_dataset(options.dataset), options.width
+    inputs, labels = data.train.X.shape[1], data.train.Y.shape[1]
+    energy = spen.LocalEnergy(width, labels) + spen.LabelEnergy(labels, 16, "softplus")
+    network = spen.MLP(inputs, width, width, dropout=0.5)
+    model = spen.SPEN(network, energy, spen.UnitBox(labels), seed=0)
+    rule, stopping = spen.MirrorDescent(lr=0.5, momentum=0.0), spen.Stopping(options.steps)
+
+    def stage(name: str, objective: spen.Objective, backward: spen.Unrolled) -> spen.Stage:
+        inference = spen.Descent(rule, stopping, backward)
+        return spen.Stage(name, objective, inference, epochs=1, optimiser="adamw", lr=1e-3)
+
+    kinds = {
+        "MLP": (spen.CrossEntropy(), spen.Unrolled()),
+        "last": (spen.EndToEnd("log", "last"), spen.Unrolled()),
+        "all": (spen.EndToEnd("log", "all"), spen.Unrolled()),
+        "checkpointed": (spen.EndToEnd("log", "last"), spen.Unrolled(checkpoint=True)),
+    }
+    turns = range(options.repeats)
+    stages = [stage(f"{name} {k}", *kind) for k in turns for name, kind in kinds.items()]
+    history = spen.train(model, stages, data.train, seed=0)
+    medians = {
+        name: statistics.median(e.seconds for e in history.epochs if e.stage.startswith(f"{name} "))
+        for name in kinds
+    }
+    print(f"{options.dataset}, {width} units, {options.steps} steps, one thread")
+    for name, median in medians.items():
+        print(f"{name:>14}  {median:6.2f} s  {median / medians['MLP']:5.2f} MLP epochs")
+
+
+COMMANDS: dict[Callable[[argparse.Namespace], None], dict[str, Any]] = {
+    memory: {"rows": 100_000, "features": 200_000, "entries": 50, "labels": 50},
+    bookmarks: {"rows": BOOKMARKS, "method": "spen-paper"},
+    epochs: {"dataset": "bibtex", "steps": 10, "width": 500, "repeats": 5},
+}
+
+
+def main() -> None:
+    """Measure what the first argument names."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    for function, options in COMMANDS.items():
+        command = commands.add_parser(function.__name__, help=function.__doc__)
+        command.set_defaults(run=function)
+        for name, default in options.items():
+            command.add_argument(f"--{name}", type=type(default), default=default)
+    options = parser.parse_args()
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The paper's tables, the studies around them and the bench, as commands of ``spen``."""

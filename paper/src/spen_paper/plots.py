@@ -1,0 +1,272 @@
+"""Pictures, each as PNG and SVG."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from spen.data.synthetic import block_membership
+
+
+def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> list[Path]:
+    """Draw measurement matrices side by side, labels across and measurements down.
+
+    Each row is scaled to its largest weight, signed so that this weight is positive, and
+    the rows are put in the order of the block that they weigh most: an energy does not
+    change when its measurements are permuted, or negated together with what follows.
+
+    Args:
+        panels: title and matrix (measurements, labels) of each.
+        path: where to write, without a suffix.
+    """
+    heights = [matrix.shape[0] for _, matrix in panels]
+    figure = Figure(
+        figsize=(4.2 * len(panels) + 0.8, 1.4 + 0.26 * max(heights)), layout="constrained"
+    )
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    image = None
+    for axis, (title, matrix) in zip(axes, panels, strict=True):
+        image = axis.imshow(
+            tidy(matrix), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", interpolation="nearest"
+        )
+        n_labels = matrix.shape[1]
+        for edge in range(1, n_labels):
+            between_blocks = edge % 4 == 0
+            colour, width = ("black", 1.6) if between_blocks else ("white", 0.5)
+            axis.axvline(edge - 0.5, color=colour, linewidth=width)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("label (black lines between blocks)")
+        axis.set_xticks(range(0, n_labels, 4))
+        axis.set_yticks(range(matrix.shape[0]))
+    axes[0].set_ylabel("measurement")
+    if image is not None:
+        figure.colorbar(image, ax=list(axes), label="weight / largest of its row", shrink=0.9)
+    return save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as PNG and SVG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    for one in written:
+        # Without a date in it, the same picture is the same file.
+        figure.savefig(one, dpi=144, metadata={"Date": None} if one.suffix == ".svg" else None)
+    return written
+
+
+def tidy(matrix: np.ndarray) -> np.ndarray:
+    """Scale, sign and order the rows of a measurement matrix for the eye.
+
+    >>> tidy(np.array([[0.0, 0.0, 0.0, 0.0, -2.0, -2.0, -2.0, -1.0], [1.0] * 4 + [0.0] * 4]))
+    array([[1. , 1. , 1. , 1. , 0. , 0. , 0. , 0. ],
+           [0. , 0. , 0. , 0. , 1. , 1. , 1. , 0.5]])
+    """
+    largest = np.take_along_axis(matrix, np.abs(matrix).argmax(1)[:, None], axis=1)
+    scaled = matrix / np.where(largest == 0, 1, largest) + 0.0
+    weights = scaled**2 @ block_membership(matrix.shape[1] // 4).T
+    return scaled[np.argsort(weights.argmax(1), kind="stable")]
+
+
+MARKERS = "osD^vP"
+"""One for each line, so that a reader without colours can tell them apart."""
+
+SHOWN_SHARE = 0.99
+"""Of the examples that a histogram shows; a few slow ones would squeeze it."""
+
+Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""A line: x, the mean there, and its deviation."""
+
+
+def draw_curves(
+    panels: Sequence[tuple[str, Mapping[str, Curve]]], path: Path, xlabel: str, *, log: bool = True
+) -> list[Path]:
+    """Draw F1 over something, two panels side by side, each with a line for each method.
+
+    Args:
+        panels: title and lines of each.
+        path: where to write, without a suffix.
+        xlabel: what the lines go over.
+        log: on a logarithmic scale.
+    """
+    columns = min(2, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True).ravel()
+    for axis, (title, lines) in zip(axes, panels, strict=False):
+        for (name, (x, mean, deviation)), marker in zip(lines.items(), MARKERS, strict=False):
+            axis.errorbar(
+                x, mean, deviation, label=name, marker=marker, markersize=4, linewidth=1.3,
+                capsize=2,
+            )  # fmt: skip
+        if log:
+            axis.set_xscale("log")
+        ticks = sorted({value for x, _, _ in lines.values() for value in x})
+        axis.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
+        axis.minorticks_off()
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3)
+        axis.set_xlabel(xlabel)
+        axis.set_ylabel("test F1 × 100")
+    axes[0].legend(fontsize=8)
+    for axis in axes[len(panels) :]:
+        axis.set_axis_off()
+    return save_figure(figure, path)
+
+
+def draw_differences(
+    panels: Sequence[tuple[str, Mapping[str, Mapping[str, tuple[float, float]]]]],
+    path: Path,
+    xlabel: str,
+) -> list[Path]:
+    """Draw differences to a common model, one panel below the other.
+
+    Args:
+        panels: title, and for each variant the difference and its standard error by decoding.
+        path: where to write, without a suffix.
+        xlabel: what the differences are.
+    """
+    heights = [len(rows) + 1.5 for _, rows in panels]
+    figure = Figure(figsize=(7.5, 0.8 + 0.3 * sum(heights)), layout="constrained")
+    axes = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[
+        :, 0
+    ]
+    for axis, (title, rows) in zip(axes, panels, strict=True):
+        names = list(next(iter(rows.values()), {}))
+        for index, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
+            # Side by side, so that equal differences do not hide each other.
+            places = [row + 0.24 * (index - (len(names) - 1) / 2) for row in range(len(rows))]
+            means, errors = zip(*(row[name] for row in rows.values()), strict=True)
+            axis.errorbar(
+                means, places, xerr=errors, label=name, marker=marker, markersize=4,
+                linestyle="none", capsize=2,
+            )  # fmt: skip
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
+        axis.invert_yaxis()
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3, axis="x")
+    axes[0].legend(fontsize=8)
+    axes[-1].set_xlabel(xlabel)
+    return save_figure(figure, path)
+
+
+def draw_violations(
+    epochs: Mapping[str, Mapping[str, Sequence[float]]],
+    search_errors: Mapping[str, float],
+    path: Path,
+) -> list[Path]:
+    """Draw what solvers see of violated margins in training, and miss in prediction.
+
+    Args:
+        epochs: for each solver, "ratio", "under" and "over" after each epoch (see
+            ``spen_paper.tables.table2.Sight``).
+        search_errors: of each solver, in percent of test rows.
+        path: where to write, without a suffix.
+    """
+    figure = Figure(figsize=(11.5, 3.6), layout="constrained")
+    losses, rows, bars = figure.subplots(1, 3, gridspec_kw={"width_ratios": [1, 1, 0.8]})
+    for index, (name, figures) in enumerate(epochs.items()):
+        look = {"color": f"C{index}", "marker": MARKERS[index], "markersize": 3, "linewidth": 1.2}
+        x = range(1, len(figures["ratio"]) + 1)
+        losses.plot(x, figures["ratio"], label=name, **look)
+        rows.plot(x, figures["under"], label=f"{name}: too little", **look)
+        rows.plot(x, figures["over"], label=f"{name}: too much", linestyle=":", **look)
+    losses.axhline(1, color="black", linewidth=0.8)
+    losses.set_title("hinge loss that the solver finds / exact", fontsize=10)
+    rows.set_title("training rows with too little or too much loss, %", fontsize=10)
+    for axis in (losses, rows):
+        axis.set_xlabel("epoch")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7)
+    colours = [f"C{index}" for index in range(len(search_errors))]
+    drawn = bars.barh(list(search_errors), list(search_errors.values()), color=colours)
+    bars.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
+    bars.margins(x=0.2)
+    bars.invert_yaxis()
+    bars.set_title("search errors on test rows, %", fontsize=10)
+    bars.grid(alpha=0.3, axis="x")
+    return save_figure(figure, path)
+
+
+def draw_histograms(series: Mapping[str, Sequence[int]], path: Path) -> list[Path]:
+    """Draw how many examples take how many steps, one panel a series.
+
+    Args:
+        series: the count of examples by number of steps, by title.
+        path: where to write, without a suffix.
+    """
+    last = max(_last_shown(counts) for counts in series.values())
+    rows = -(-len(series) // 2)
+    figure = Figure(figsize=(9.2, 2.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, 2, squeeze=False, sharex=True).ravel()
+    for axis, (title, counts) in zip(axes, series.items(), strict=False):
+        shown = list(counts[: last + 1])
+        beyond = sum(counts) - sum(shown)
+        axis.bar(range(len(shown)), shown, width=1.0, color="tab:blue")
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("steps")
+        axis.set_ylabel("examples")
+        slowest = max(i for i, count in enumerate(counts) if count)
+        words = f"slowest: {slowest}" + (f"\n{beyond} beyond {last}" if beyond else "")
+        axis.text(0.97, 0.92, words, transform=axis.transAxes, ha="right", va="top", fontsize=8)
+        axis.grid(alpha=0.3, axis="y")
+    return save_figure(figure, path)
+
+
+def _last_shown(counts: Sequence[int]) -> int:
+    total, seen = sum(counts), 0
+    for steps, count in enumerate(counts):
+        seen += count
+        if seen >= SHOWN_SHARE * total:
+            return steps
+    return len(counts) - 1
+
+
+def draw_tradeoffs(
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], path: Path
+) -> list[Path]:
+    """Draw F1 over the steps of a batch, one panel for each thing that is varied.
+
+    Args:
+        panels: by title; steps and F1 of each line, by its name.
+        path: where to write, without a suffix.
+    """
+    figure = Figure(figsize=(4.8 * len(panels), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+        for (name, (steps, f1)), marker in zip(lines.items(), MARKERS, strict=False):
+            axis.plot(steps, f1, marker=marker, markersize=4, linewidth=1.3, label=name)
+        axis.set_xscale("log")
+        axis.set_xticks([2, 5, 10, 20, 50, 100, 200], ["2", "5", "10", "20", "50", "100", "200"])
+        axis.minorticks_off()
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("steps of the batch")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("test F1 × 100")
+    axes[0].legend(fontsize=7)
+    return save_figure(figure, path)
+
+
+def draw_search_errors(rows: Mapping[str, Sequence[float]], path: Path) -> list[Path]:
+    """Draw the search errors of each way to search, in percent.
+
+    Args:
+        rows: one figure a seed, by the way's name.
+        path: where to write, without a suffix.
+    """
+    figure = Figure(figsize=(7.5, 0.9 + 0.32 * len(rows)), layout="constrained")
+    axis = figure.subplots()
+    means = [statistics.fmean(values) for values in rows.values()]
+    axis.barh(range(len(rows)), means, color="tab:blue")
+    for place, mean in enumerate(means):
+        axis.text(mean, place, f" {mean:.2g}", va="center", fontsize=8)
+    axis.axvline(1.0, color="black", linewidth=0.8, linestyle="--")
+    axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlabel("rows whose truth has a lower energy than what was found, %")
+    axis.grid(alpha=0.3, axis="x")
+    return save_figure(figure, path)
