@@ -138,7 +138,10 @@ def test_linear_measurements_keep_a_bias_of_zero():
 def test_the_two_synthetic_models_start_alike():
     affine = replace(quick(), initial="signed")
     linear = claims.WithoutBias(**vars(affine))
-    first, second = (method.build(64, 16, seed=0).state_dict() for method in (affine, linear))
+    first, second = (
+        method.plan().build(64, method.domain(16), seed=0).state_dict()
+        for method in (affine, linear)
+    )
     assert all(first[name].equal(second[name]) for name in first)
 
 

@@ -7,9 +7,10 @@ import pytest
 
 import spen
 from spen.data.synthetic import block_membership
+from spen.estimators.scaling import AS_THEY_ARE
 from spen_paper.records import Records
 from spen_paper.tables import protocol, table3
-from spen_paper.tables.protocol import method, read_methods
+from spen_paper.tables.protocol import Method, method, read_methods
 
 LINEAR = {
     "title": "linear",
@@ -29,7 +30,7 @@ def test_every_shipped_setting_builds():
     for name in ("table3", "structure"):
         for column in (0, 1):
             for one in read_methods(name, column).values():
-                model = one.build(64, 16, seed=0)
+                model = one.plan().build(64, one.domain(16), seed=0)
                 assert model.domain.size == 16
                 assert one.stages
 
@@ -62,13 +63,13 @@ def test_the_test_rows_do_not_touch_training():
     """Whatever the test rows are, the fitted model and its threshold are the same."""
     data = spen.exclusive_blocks(100, 50, seed=0)
     one = method(LINEAR, "x")
-    fitted = protocol.fit(one, data.train, seed=0)
-    again = protocol.fit(one, data.train, seed=0)
+    fitted = one.fit(data.train, seed=0)
+    again = one.fit(data.train, seed=0)
     before = {name: t.clone() for name, t in fitted.model.state_dict().items()}
     scores = protocol.evaluate(fitted, data.test)
     flipped = protocol.evaluate(fitted, spen.Split(data.test.X, 1 - data.test.Y))
     assert scores["f1"] > flipped["f1"]
-    assert fitted.threshold == again.threshold
+    assert fitted.tuned == again.tuned
     for name, tensor in again.model.state_dict().items():
         assert tensor.equal(before[name])
         assert tensor.equal(fitted.model.state_dict()[name])
@@ -76,22 +77,22 @@ def test_the_test_rows_do_not_touch_training():
 
 def test_scores_are_those_of_the_metrics():
     data = spen.exclusive_blocks(100, 50, seed=0)
-    fitted = protocol.fit(method(LINEAR, "x"), data.train, seed=0)
-    soft = protocol.soft_prediction(fitted.method, fitted.model, data.test.X).numpy()
-    expected = 100 * spen.example_f1(data.test.Y, soft > fitted.threshold)
+    fitted = method(LINEAR, "x").fit(data.train, seed=0)
+    soft = fitted.plan.prediction.solve(fitted.model, data.test.X).y.numpy()
+    expected = 100 * spen.example_f1(data.test.Y, soft > fitted.tuned["threshold"])
     assert protocol.evaluate(fitted, data.test)["f1"] == pytest.approx(expected, abs=1e-3)
 
 
 def test_the_oracle_predicts_one_label_per_block():
     data = spen.exclusive_blocks(200, 50, seed=0)
-    fitted = protocol.fit(table3.methods_for(1500)["oracle"], data.train, seed=0)
-    soft = protocol.soft_prediction(fitted.method, fitted.model, data.test.X)
-    labels = fitted.model.domain.round(soft)
-    assert fitted.threshold is None
+    fitted = table3.methods_for(1500)["oracle"].fit(data.train, seed=0)
+    predictor = fitted.predictor(AS_THEY_ARE)
+    labels = predictor.decode(predictor.solve(data.test.X).y)
+    assert fitted.tuned == {}
     assert (labels.reshape(-1, 4, 4).sum(2) == 1).all()
 
 
-def test_a_record_cut_off_in_mid_line_is_run_again_and_the_others_stay(tmp_path):
+def test_a_record_cut_off_in_mid_line_is_run_again_and_the_others_stay(tmp_path, monkeypatch):
     data = spen.exclusive_blocks(60, 30, seed=0)
     one = method(LINEAR, "x")
     records = Records(tmp_path)
@@ -101,18 +102,24 @@ def test_a_record_cut_off_in_mid_line_is_run_again_and_the_others_stay(tmp_path)
     records.path.write_bytes(content[:-40])
 
     resumed = Records(tmp_path)
-    seen = []
-    first = protocol.run("table3", "linear", one, data, 0, resumed, seen.append)
+    seen, original = [], Method.fit
+
+    def spy(self, *arguments):
+        seen.append(self)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Method, "fit", spy)
+    first = protocol.run("table3", "linear", one, data, 0, resumed)
     assert not seen, "the whole record is not run again"
     assert first["seed"] == 0
-    second = protocol.run("table3", "linear", one, data, 1, resumed, seen.append)
+    second = protocol.run("table3", "linear", one, data, 1, resumed)
     assert seen, "the half one is"
     lines = records.path.read_text().splitlines()
     assert json.loads(lines[-1])["metrics"] == second["metrics"]
     assert json.loads(lines[0])["seed"] == 0
     other = method(LINEAR | {"title": "another"}, "x")
     seen.clear()
-    protocol.run("table3", "linear", other, data, 0, Records(tmp_path), seen.append)
+    protocol.run("table3", "linear", other, data, 0, Records(tmp_path))
     assert seen, "other settings are another run"
 
 

@@ -11,6 +11,7 @@ import torch
 from problems import all_labelings
 
 import spen
+from spen.estimators import fit
 from spen_paper import plots
 from spen_paper.cli import table2 as command
 from spen_paper.records import Records
@@ -19,10 +20,13 @@ from spen_paper.tables.machines import (
     SLACK,
     KernelRidge,
     Machine,
+    Standardised,
     choose_decay,
+    decay_of,
+    predictor_of,
     read_machines,
-    train_machine,
-    untrained,
+    search_of,
+    train_by,
 )
 from spen_paper.tables.table2 import sight_of
 
@@ -99,42 +103,45 @@ def test_folds_divide_the_rows():
 
 def test_the_decay_is_the_best_on_held_out_rows_and_the_larger_of_equal_ones():
     machine = quick("br", decays=(1e-3, 1e3, 1e4))
-    chosen, errors = choose_decay(machine, ROWS, seed=0)
-    assert chosen == 1e-3
+    plan, errors = choose_decay(machine, ROWS, seed=0)
+    assert decay_of(plan) == plan.stages[0].weight_decay == 1e-3
     assert errors[1e-3] < errors[1e3] == errors[1e4]
     equal = quick("br", decays=(1e3, 1e4, 2e3))
-    assert choose_decay(equal, ROWS, seed=0)[0] == 1e4
+    assert decay_of(choose_decay(equal, ROWS, seed=0)[0]) == 1e4
 
 
 def test_the_energy_learns_from_scores_of_rows_that_their_regression_has_not_seen(monkeypatch):
     machine = quick("spen-best")
-    calls, original = [], machines.train
+    calls, original = [], fit.train
 
-    def recorded(model, stages, rows, **options):
+    def recorded(model, stages, rows, *others, **options):
         calls.append(rows)
-        return original(model, stages, rows, **options)
+        return original(model, stages, rows, *others, **options)
 
-    monkeypatch.setattr(machines, "train", recorded)
-    trained = train_machine(machine, ROWS, seed=0)
+    monkeypatch.setattr(fit, "train", recorded)
+    trained = train_by(machine.plan(), ROWS, seed=0)
     (over,) = calls
-    seen = trained.view(ROWS.X)
+    seen = Standardised().fit(ROWS)[1].X
     for row in (0, 50, 119):
         others = np.delete(np.arange(len(ROWS)), row)
         apart = KernelRidge(machine.kernels, seen[others], ROWS.Y[others])
         # The rows whose median distance is the width are not quite the same without this one.
         scores = apart(torch.from_numpy(seen[row : row + 1]))[0]
         np.testing.assert_allclose(over.X[row], scores, atol=0.1)
-    assert np.abs(over.X - trained.model.features(torch.from_numpy(seen)).numpy()).max() > 0.5
-    assert trained.predict(ROWS.X).shape == ROWS.Y.shape
+    features = trained.model.features(torch.from_numpy(ROWS.X)).numpy()
+    np.testing.assert_array_equal(
+        features, KernelRidge(machine.kernels, seen, ROWS.Y)(torch.from_numpy(seen)).numpy()
+    )
+    assert np.abs(over.X - features).max() > 0.5
+    assert trained.decode(trained.solve(ROWS.X).y).shape == ROWS.Y.shape
 
 
 def test_kernels_choose_their_ridge_by_the_regression_alone(monkeypatch):
-    monkeypatch.setattr(machines, "train", lambda *_, **__: pytest.fail("trained an energy"))
+    monkeypatch.setattr(fit, "train", lambda *_, **__: pytest.fail("trained an energy"))
     machine = quick("spen-best", decays=(0.1, 1e4))
-    chosen, errors = choose_decay(machine, ROWS, seed=0)
-    assert chosen == 0.1
+    plan, errors = choose_decay(machine, ROWS, seed=0)
+    assert decay_of(plan) == plan.base.ridge == 0.1
     assert errors[0.1] < errors[1e4]
-    assert machine.with_decay(1e4).kernels.ridge == 1e4
     assert machine.epochs() == 2 * 2, "and none to choose"
 
 
@@ -142,12 +149,15 @@ def test_kernels_choose_their_ridge_by_the_regression_alone(monkeypatch):
 def test_search_errors_and_margins_against_all_labellings(name):
     """Whatever a solver says, counted again one labelling at a time."""
     machine = quick(name)
-    trained, seen = untrained(machine, ROWS, seed=0)
+    plan, domain = machine.plan(), spen.UnitBox(ROWS.Y.shape[1])
+    features, seen = plan.base.fit(ROWS)
+    width = seen.X.shape[1]
+    model = spen.SPEN(spen.Identity(width), plan.energy.size(width, domain), domain, seed=0)
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
-        for parameter in trained.model.parameters():
+        for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    model, domain = trained.model, trained.model.domain
+    trained = predictor_of(plan, spen.SPEN(features, model.energy, domain))
     problem = model.energy.bind(model.context(seen.X))
     target = torch.from_numpy(seen.Y)
     energies = torch.stack(
@@ -156,7 +166,7 @@ def test_search_errors_and_margins_against_all_labellings(name):
     solution = trained.solve(ROWS.X)
     found = problem.value(domain.round(solution.y)).detach()
     missed = 100 * (found > energies.amin(1) + SLACK).float().mean()
-    figures = trained.search(ROWS.X)
+    figures = search_of(trained, ROWS.X)
     assert figures["search_errors"] == pytest.approx(float(missed), abs=1e-3)
 
     wrong = (all_labelings(domain).float()[None] != target[:, None]).sum(2)
@@ -209,7 +219,7 @@ def test_the_whole_table_of_a_small_set(tmp_path, monkeypatch, capsys):
     mean = np.mean([record["metrics"]["hamming"] for record in exact])
     assert f"{mean:.2f} ± {table2.standard_error(exact):.2f}" in shown
     assert all(record["metrics"]["search_errors"] == 0 for record in exact)
-    monkeypatch.setattr(table2, "train_machine", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(table2, "train_by", lambda *_: pytest.fail("made again"))
     command(**options)
     assert capsys.readouterr().out == shown
 

@@ -14,9 +14,11 @@ import spen
 from spen import Split
 from spen.errors import choose
 from spen.estimators.calibration import Calibration
+from spen.estimators.fit import Fit, folds_by
 from spen.estimators.plan import HELD_OUT, Base, Choice, Plan, Prediction
 from spen.estimators.predictor import Predictor
 from spen.estimators.scaling import AS_THEY_ARE
+from spen.training.loop import Callback
 from spen_paper.settings import (
     build,
     inherit,
@@ -247,12 +249,41 @@ def read_machine(table: dict[str, Any], where: str) -> Machine:
     return build(Machine, table | read, where)
 
 
+def choose_decay(
+    machine: Machine, rows: Split, seed: int, advance: Callback = lambda epoch: None
+) -> tuple[Plan, dict[float, float]]:
+    """Return the plan with the decay of the least Hamming error on a held-out fifth of the rows.
+
+    Of equally good ones the largest is taken. Also returns the error of each, in percent.
+    """
+    plan = machine.plan()
+    work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, advance=advance)
+    folds = folds_by(rows.Y, plan.held_out, plan.folds, seed)
+    chosen, _, verdicts = work.choose(plan, folds)
+    errors = [round(100 * (1 - verdict.score), 4) for verdict in verdicts]
+    return chosen, dict(zip(sorted(machine.decays), errors, strict=False))
+
+
+def train_by(
+    plan: Plan, rows: Split, seed: int, advance: Callback = lambda epoch: None
+) -> Predictor:
+    """Train on all of the rows, X (n, d) and Y (n, L), both dense."""
+    work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, advance=advance)
+    return predictor_of(plan, work.run(plan, rows)[0])
+
+
 def predictor_of(plan: Plan, model: spen.SPEN) -> Predictor:
-    """Return the predictor of a model that was trained by a plan which takes things as they are."""
-    domain = model.domain
-    unchanged = Calibration(1.0, np.zeros(domain.size), isinstance(domain, spen.Simplex))
+    """Return the predictor of a model over label sets that takes things as they are."""
+    unchanged = Calibration(1.0, np.zeros(model.domain.size), exclusive=False)
     tuned = {plan.decoding: 0.5}
     return Predictor(model, plan.prediction, AS_THEY_ARE, unchanged, plan.decoding, tuned)
+
+
+def decay_of(plan: Plan) -> float:
+    """Return the weight decay, or the ridge, that a plan has chosen."""
+    choice = plan.chosen
+    assert isinstance(choice, Decay)
+    return choice.decay
 
 
 @torch.no_grad()

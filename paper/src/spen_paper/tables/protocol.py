@@ -91,6 +91,10 @@ class Method:
             raw=True,
         )
 
+    def fit(self, rows: Split, seed: int, title: str | None = None) -> Fitted:
+        """Tune the threshold on a held-out fifth of the rows, then refit on all of them."""
+        return fit(self.plan(), rows, self.domain(rows.Y.shape[1]), seed=seed, title=title)
+
 
 def read_methods(name: str, column: int = 0) -> dict[str, Method]:
     """Read the methods of a table from ``settings/NAME.toml``.
@@ -142,9 +146,9 @@ def run(
     experiment: str, name: str, method: Method, data: Dataset, seed: int, records: Records
 ) -> Record:
     """Return the record of one fit; make it if it is not there yet."""
-    plan, domain = method.plan(), method.domain(data.train.Y.shape[1])
     # The weights that a fit starts from tell apart what the settings' words do not.
-    start = plan.build(data.train.X.shape[1], domain, seed)
+    (_, width), labels = data.train.X.shape, data.train.Y.shape[1]
+    start = method.plan().build(width, method.domain(labels), seed)
     settings = {
         "method": brief(method),
         "initial_weights": digest(start.state_dict().values())[:12],
@@ -155,7 +159,7 @@ def run(
     def measure() -> Record:
         began = time.perf_counter()
         title = f"{name}, {len(data.train):,} rows, seed {seed}"
-        fitted = fit(plan, data.train, domain, seed=seed, title=title)
+        fitted = method.fit(data.train, seed, title)
         seconds = time.perf_counter() - began
         parameters = dict(fitted.model.named_parameters())
         matrix = [each.tolist() for key, each in parameters.items() if key.endswith("measurements")]

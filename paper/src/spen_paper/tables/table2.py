@@ -22,8 +22,7 @@ from spen import InputError, Split, hamming_error, load_dataset, train
 from spen.cli.show import say, text_table
 from spen.data.dataset import join
 from spen.errors import check_whole, choose
-from spen.estimators.fit import Fit, epoch_bar, folds_by
-from spen.estimators.plan import HELD_OUT, Plan
+from spen.estimators.fit import epoch_bar
 from spen.metrics import as_array
 from spen.training.checkpoint import Epoch
 from spen_paper.figures import deviation, difference, draw
@@ -31,13 +30,15 @@ from spen_paper.fits import device_in_words
 from spen_paper.records import Record, Records, brief, identity, methods_named
 from spen_paper.tables.machines import (
     SLACK,
-    Decay,
     Machine,
     Standardised,
+    choose_decay,
+    decay_of,
     percent,
     predictor_of,
     read_machines,
     search_of,
+    train_by,
 )
 
 DATASET = "yeast"
@@ -131,15 +132,12 @@ def run(
     train, test = split_of(rows, fold, folds, seed)
 
     def measure() -> Record:
-        plan, domain = machine.plan(), spen.UnitBox(train.Y.shape[1])
         with epoch_bar(f"{name}, fold {fold}, seed {seed}", machine.epochs()) as advance:
-            work = Fit(train, domain, seed, advance=advance)
             began, clocks = time.perf_counter(), [time.process_time()]
-            chosen, _, verdicts = work.choose(plan, folds_by(train.Y, HELD_OUT, 1, seed))
+            plan, tried = choose_decay(machine, train, seed, advance)
             clocks.append(time.process_time())
-            model, _ = work.run(chosen, train)
+            predictor = train_by(plan, train, seed, advance)
             clocks.append(time.process_time())
-            predictor = predictor_of(chosen, model)
             labels = predictor.decode(predictor.solve(test.X).y)
             clocks.append(time.process_time())
             seconds = time.perf_counter() - began
@@ -152,26 +150,16 @@ def run(
             }
             | search_of(predictor, test.X),
             "chosen": {
-                "weight_decay": decay_of(chosen),
-                "held_out_hamming": {
-                    f"{decay_of(each.apply(plan)):g}": round(100 * (1 - verdict.score), 4)
-                    for each, verdict in zip(plan.choices, verdicts, strict=True)
-                },
+                "weight_decay": decay_of(plan),
+                "held_out_hamming": {f"{each:g}": error for each, error in tried.items()},
             },
             "seconds": round(seconds, 3),
             "cpu_seconds": dict(zip(CLOCKS, spent, strict=True)),
-            "device": device_in_words(model.reference.device),
+            "device": device_in_words(predictor.model.reference.device),
         }
 
     fold_of = {"seed": seed, "fold": fold, "decoding": "threshold"}
     return records.make(_identity("table2", name, machine, folds, train, test, **fold_of), measure)
-
-
-def decay_of(plan: Plan) -> float:
-    """Return the weight decay, or the ridge, that a plan has chosen."""
-    choice = plan.chosen
-    assert isinstance(choice, Decay)
-    return choice.decay
 
 
 def _identity(
@@ -313,9 +301,7 @@ def look(
                 sights.append(sight_of(trainee, machine.inference, context, hinge))
 
         with epoch_bar(f"{name}, fold {fold}, seed {seed}, watched", machine.epochs()) as advance:
-            work = Fit(rows_of_fold, domain, seed, advance=advance)
-            folds_held = folds_by(rows_of_fold.Y, HELD_OUT, 1, seed)
-            plan, _, _ = work.choose(machine.plan(), folds_held)
+            plan, _ = choose_decay(machine, rows_of_fold, seed, advance)
             features, seen = Standardised().fit(rows_of_fold)
             width = seen.X.shape[1]
             trainee = spen.SPEN(
