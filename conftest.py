@@ -4,10 +4,18 @@ import importlib.util
 import os
 from pathlib import Path
 
-# Kernels cannot be imported without the package that compiles them.
-_KERNELS = {"numba": "src/spen/kernels/lane*.py", "triton": "src/spen/kernels/cuda_*.py"}
-collect_ignore_glob = [
-    path for package, path in _KERNELS.items() if importlib.util.find_spec(package) is None
+# Kernels cannot be imported without the package that compiles them; what launches them can.
+_KERNELS = {
+    "numba": [
+        f"src/spen/kernels/cpu/{name}.py" for name in ("lanes", "arithmetic", "steps", "descent")
+    ],
+    "triton": [f"src/spen/kernels/cuda/{name}.py" for name in ("arithmetic", "tiles", "streams")],
+}
+collect_ignore = [
+    path
+    for package, paths in _KERNELS.items()
+    if importlib.util.find_spec(package) is None
+    for path in paths
 ]
 
 # Real data sets beside the checkout, where there are some. A folder that is named already wins.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import spen
 from spen.energies.base import Energy, Problem
-from spen.inference.pairwise_form import PairwiseForm
+from spen.inference.discrete.pairwise import PairwiseForm
 
 nan = torch.nan
 

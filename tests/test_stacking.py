@@ -7,10 +7,11 @@ from scipy import sparse
 
 import spen
 from spen.batch.context import Context
+from spen.energies.scores import ScoreEnergy
 from spen.estimators.fit import Fit, fit, sharing_runs
 from spen.estimators.plan import Shape
 from spen.estimators.recipe import make_plan
-from spen.stacking import LabelScores, ScoreEnergy
+from spen.features import LabelScores
 
 
 def settings(**own):

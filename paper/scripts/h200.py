@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from spen import Block, Form
-from spen.energies.nonlinearities import nonlinearity
+from spen.energies.form import nonlinearity
 from spen.kernels import cuda
-from spen.kernels.cuda_plans import TilePlan
+from spen.kernels.cuda import TilePlan
 from spen.kernels.interface import Limits, StepRule
 
 BUNDLE = StepRule("dual", reach=8.0, grow=1.2, shrink=0.5)

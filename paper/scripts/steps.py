@@ -24,7 +24,7 @@ from torch import Tensor
 
 import spen
 from spen import Domain, Rule
-from spen.inference.rule import Iterate, State, at_dual
+from spen.inference.rules import Iterate, State, at_dual
 from spen_paper.bench.measurements import compare_energies, f1_of
 from spen_paper.bench.model import PAPERS_RULE
 from spen_paper.fits import dataset_of

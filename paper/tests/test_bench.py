@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import spen
-from spen.energies.form import Block
-from spen.energies.nonlinearities import nonlinearity
+from spen.energies.form import Block, nonlinearity
 from spen_paper.bench import measurements, model, run
 from spen_paper.bench.measurements import compare_energies, compare_rules, f1_of
 from spen_paper.bench.model import (

@@ -6,8 +6,8 @@ import pytest
 import tiny_settings as tiny
 
 import spen
+from spen.energies.scores import ConditionalScoreEnergy, ScoreEnergy
 from spen.estimators.plan import Plan
-from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
 from spen.training.checkpoint import describe
 from spen_paper.fits import plan_of
 from spen_paper.settings import classifier, settings_of

@@ -22,8 +22,7 @@ from spen.estimators.recipe import check_decoding, folds_of, is_auto, make_plan
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField
 from spen.objectives.base import Objective
-from spen.objectives.likelihood import CrossEntropy
-from spen.objectives.squared import SquaredError
+from spen.objectives.label_wise import CrossEntropy, SquaredError
 from spen.objectives.unrolled import UnrolledLikelihood
 from spen.training.stage import Stage
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from spen.batch.context import Context
 from spen.batch.rows import Inputs, affine, densify
+from spen.domains import DUAL_LIMIT
 from spen.errors import InputError, check_share, check_whole
-from spen.initialisation import fill_fan_in, fill_uniform
+
+if TYPE_CHECKING:
+    from spen.energies.local import LocalEnergy
 
 
 class Features(nn.Module):
@@ -142,6 +147,49 @@ class MLP(_Stack):
         return torch.relu(z)
 
 
+class LabelScores(Features):
+    """F(x) = the log-odds that a label-wise model gives each label, (n, L).
+
+    Of several models the log-odds are averaged.
+
+    Args:
+        models: the feature network and the local energy of each label-wise model.
+        weights: of the models in the average; None means equal ones.
+
+    >>> from spen import MLP, LocalEnergy
+    >>> LabelScores((MLP(3, 8), LocalEnergy(8, 4))).n_features
+    4
+    """
+
+    # Its networks make dense what they do not take as it is.
+    accepts_sparse: ClassVar[bool] = True
+
+    def __init__(
+        self, *models: tuple[Features, LocalEnergy], weights: Sequence[float] | None = None
+    ) -> None:
+        super().__init__()
+        if not models:
+            raise InputError("LabelScores takes at least one pair (network, local energy).")
+        self.networks = nn.ModuleList(network for network, _ in models)
+        self.locals = nn.ModuleList(local for _, local in models)
+        self.weights = tuple(weights or [1 / len(models)] * len(models))
+        network, local = models[0]
+        self.n_inputs = network.n_inputs
+        self.n_features = local.n_labels
+
+    def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
+        total: Any = 0.0
+        models: Any = zip(self.networks, self.locals, self.weights, strict=True)
+        for network, local, weight in models:
+            total = total - weight * local.scores(Context(network.of(inputs, generator)))
+        return total.clamp(-DUAL_LIMIT, DUAL_LIMIT)
+
+    def reset(self, generator: torch.Generator) -> None:
+        parts: Any = (*self.networks, *self.locals)
+        for part in parts:
+            part.reset(generator)
+
+
 def drop(values: Tensor, rate: float, generator: torch.Generator) -> Tensor:
     """Zero a share of the entries and scale up the others, with a mask of our own.
 
@@ -161,3 +209,25 @@ def drop_inputs(inputs: Inputs, rate: float, generator: torch.Generator) -> Inpu
     if isinstance(inputs, Tensor):
         return drop(inputs, rate, generator)
     return replace(inputs, values=drop(inputs.values, rate, generator))
+
+
+# Initial weights come from a generator that is handed in, so the global one stays untouched. They
+# are drawn on the CPU in float32, so that one seed gives one model on every device.
+
+
+@torch.no_grad()
+def fill_uniform(weight: Tensor, low: float, high: float, generator: torch.Generator) -> None:
+    """Fill with U(low, high)."""
+    weight.copy_(low + (high - low) * torch.rand(weight.shape, generator=generator))
+
+
+@torch.no_grad()
+def fill_normal(weight: Tensor, scale: float, generator: torch.Generator) -> None:
+    """Fill with N(0, scale²)."""
+    weight.copy_(scale * torch.randn(weight.shape, generator=generator))
+
+
+def fill_fan_in(weight: Tensor, generator: torch.Generator, gain: float = 1.0) -> None:
+    """Fill a layer (outputs, inputs) with U(−s, s), s = gain/√inputs."""
+    scale = gain * weight.shape[1] ** -0.5
+    fill_uniform(weight, -scale, scale, generator)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-import spen.threads  # noqa: F401  (its import makes forks safe)
 from spen.batch.arrays import Arrays
 from spen.batch.context import Context
 from spen.batch.rows import filled_batch, filled_rows, row_batches, row_spans, whole_batch

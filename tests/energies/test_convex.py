@@ -13,8 +13,7 @@ from torch import Tensor
 
 import spen
 from spen.energies.base import Energy, Problem
-from spen.energies.form import Block
-from spen.energies.nonlinearities import nonlinearity
+from spen.energies.form import Block, nonlinearity
 
 L = 6
 BOX, CLASSES = spen.UnitBox(L), spen.Simplex(3, positions=2)

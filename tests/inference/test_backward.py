@@ -15,7 +15,7 @@ from torch import Tensor
 import spen
 from spen.batch.context import Context
 from spen.energies.base import Energy
-from spen.inference.implicit import conjugate_gradients
+from spen.inference.backward import conjugate_gradients
 
 BOX, CLASSES = spen.UnitBox(4), spen.Simplex(3, positions=2)
 TAU = 0.7

@@ -13,10 +13,8 @@ from problems import LEARNED, brute_force, random_context, randomise
 from torch import Tensor
 
 import spen
-from spen.energies.nonlinearities import nonlinearity
-from spen.inference.bundle import FLAT
-from spen.inference.rule import Iterate
-from spen.inference.rules import RULES
+from spen.energies.form import nonlinearity
+from spen.inference.rules import FLAT, RULES, Iterate
 
 seeds = st.integers(0, 10_000)
 PAPER = spen.MirrorDescent(lr=0.1, momentum=0.95)

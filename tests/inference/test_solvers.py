@@ -10,7 +10,7 @@ from pairwise_models import kinds, losses, nan, random_crf, random_energy, seeds
 from problems import F, random_context
 
 import spen
-from spen.inference import pairwise_form
+from spen.inference.discrete import pairwise as pairwise_module
 
 SOLVERS = {
     "enumeration": spen.Exact("enumeration"),
@@ -44,7 +44,7 @@ def test_chunks_of_rows_change_nothing(solver, monkeypatch):
     known = torch.full((11, 5), nan)
     known[:4, 1], known[7:, 3] = 1.0, 0.0
     whole = SOLVERS[solver].solve(problem, domain, known=known)
-    monkeypatch.setattr(pairwise_form, "PAIRS_AT_ONCE", 5 * 25)
+    monkeypatch.setattr(pairwise_module, "PAIRS_AT_ONCE", 5 * 25)
     chunked = SOLVERS[solver].solve(problem, domain, known=known)
     for name in ("y", "energy", "steps", "status"):
         torch.testing.assert_close(getattr(whole, name), getattr(chunked, name))
@@ -126,7 +126,7 @@ def test_coordinate_wise_mean_field_descends_to_fixed_points_of_the_rule(kind, n
     """It never raises the free energy, and where it stands still the parallel update does too."""
     pairwise, domain = random_crf(kind, n_labels, 3, seed)
     # Mean field is for energies that are linear in each label: squares are, read as pairs.
-    problem = pairwise_form.read_pairwise(pairwise, "Mean field")
+    problem = pairwise_module.read_pairwise(pairwise, "Mean field")
     entropy = spen.Form(tau=torch.full((3,), tau, dtype=torch.float64), domain=domain)
     smoothed = problem + entropy
     y = domain.uniform(problem.rows_like)
@@ -154,7 +154,7 @@ def test_coordinate_wise_mean_field_descends_to_fixed_points_of_the_rule(kind, n
 def test_the_parallel_update_may_raise_the_free_energy_where_the_other_does_not():
     weights = 10.0 * (1 - torch.eye(2, dtype=torch.float64))[None]
     unary = torch.full((1, 2), -5.0, dtype=torch.float64)
-    form = pairwise_form.PairwiseForm(torch.zeros(1, dtype=torch.float64), unary, weights)
+    form = pairwise_module.PairwiseForm(torch.zeros(1, dtype=torch.float64), unary, weights)
     domain = spen.UnitBox(2)
     smoothed = form + spen.Form(tau=torch.ones(1, dtype=torch.float64), domain=domain)
     y = torch.tensor([[0.6, 0.6]], dtype=torch.float64)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 import spen
-from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import NONLINEARITIES
+from spen.energies.form import NONLINEARITIES, Block, Form
 from spen.inference.base import Status
 from spen.inference.fused import step_of
 from spen.kernels import cpu, interface
@@ -267,7 +266,7 @@ def test_the_codes_are_those_of_status() -> None:
 
 def test_what_it_cannot_do_is_refused_in_words() -> None:
     case = Case(labels=5)
-    step = interface.StepRule("dual", 0.1)
+    step = interface.StepRule(0.1)
     double = cpu.refusal(Form(linear=case.start.double()), step, case.start, None)
     assert double is not None
     assert "float32" in double

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 import spen
-from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import NONLINEARITIES
+from spen.energies.form import NONLINEARITIES, Block, Form
 from spen.inference.base import Status
 
 pytest.importorskip("numba")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from spen.energies.nonlinearities import NONLINEARITIES
+from spen.energies.form import NONLINEARITIES
 
 numba = pytest.importorskip("numba")
 
-from spen.kernels import lane_functions  # noqa: E402
-from spen.kernels.lanes import WIDTH, address, load, store  # noqa: E402
-from spen.kernels.packing import KINDS  # noqa: E402
+from spen.kernels.cpu import arithmetic  # noqa: E402
+from spen.kernels.cpu.lanes import WIDTH, address, load, store  # noqa: E402
+from spen.kernels.interface import KINDS  # noqa: E402
 
 
 def apply(function: Callable[[Any], Any], inputs: np.ndarray) -> np.ndarray:
@@ -34,25 +34,25 @@ def apply(function: Callable[[Any], Any], inputs: np.ndarray) -> np.ndarray:
 def test_the_sigmoid_is_accurate_to_1e_6() -> None:
     duals = np.linspace(-15, 15, 40_000, dtype=np.float32)
     wanted = torch.from_numpy(duals).double().sigmoid().numpy()
-    found = apply(lane_functions.sigmoid, duals)
+    found = apply(arithmetic.sigmoid, duals)
     assert np.abs(found - wanted).max() < 2e-7
     # Small probabilities are right in their own scale too, which log losses look at.
     assert np.abs(found / wanted - 1).max() < 1e-6
-    assert apply(lane_functions.sigmoid, np.zeros(WIDTH, np.float32)).tolist() == [0.5] * WIDTH
-    assert np.isnan(apply(lane_functions.sigmoid, np.full(WIDTH, np.nan, np.float32))).all()
+    assert apply(arithmetic.sigmoid, np.zeros(WIDTH, np.float32)).tolist() == [0.5] * WIDTH
+    assert np.isnan(apply(arithmetic.sigmoid, np.full(WIDTH, np.nan, np.float32))).all()
 
 
 def test_the_logarithm_is_accurate() -> None:
     numbers = np.geomspace(1e-30, 1e30, 40_000, dtype=np.float32)
     wanted = np.log(numbers.astype(np.float64))
-    np.testing.assert_allclose(apply(lane_functions.log, numbers), wanted, rtol=2e-7, atol=2e-7)
+    np.testing.assert_allclose(apply(arithmetic.log, numbers), wanted, rtol=2e-7, atol=2e-7)
 
 
 def test_the_logit_is_that_of_the_unit_box() -> None:
     shares = np.linspace(0, 1, 4000, dtype=np.float32)
     inside = torch.from_numpy(shares).clamp(1 / (1 + np.exp(15)), 1 - 1 / (1 + np.exp(15)))
     wanted = torch.logit(inside.double()).numpy()
-    np.testing.assert_allclose(apply(lane_functions.logit, shares), wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(apply(arithmetic.logit, shares), wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NONLINEARITIES)
@@ -66,7 +66,7 @@ def test_nonlinearities_and_their_slopes(name: str) -> None:
     def over(inputs: np.ndarray, values: np.ndarray, slopes: np.ndarray) -> None:
         for i in range(0, len(inputs), WIDTH):
             z = load(address(inputs), i)
-            value, slope = lane_functions.value_and_slope(kind, z)
+            value, slope = arithmetic.value_and_slope(kind, z)
             store(address(values), i, value)
             store(address(slopes), i, slope)
 

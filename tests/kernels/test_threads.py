@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 import torch
 
-from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import NONLINEARITIES
-from spen.kernels import cpu, pool
-from spen.kernels.compilation import compile_kernel, source_digest
+from spen.energies.form import NONLINEARITIES, Block, Form
+from spen.kernels import cpu
+from spen.kernels.cpu import compile_kernel, source_digest
 from spen.kernels.interface import Fused, Limits, StepRule
 
 pytest.importorskip("numba")
 
-STEP, LIMITS = StepRule("dual", lr=0.2, momentum=0.5), Limits(30, 1e-4, 1e-4)
+STEP, LIMITS = StepRule(lr=0.2, momentum=0.5), Limits(30, 1e-4, 1e-4)
 
 
 def solve(rows: int = 400) -> Fused:
@@ -77,7 +76,7 @@ def _in_child(wanted: Fused) -> bool:
 def test_a_forked_process_may_call_after_its_parent_has(threads: Callable[[int], None]) -> None:
     threads(2)
     wanted = solve()
-    assert pool._pools
+    assert cpu._pools
     with multiprocessing.get_context("fork").Pool(2) as workers:
         results = workers.map_async(_in_child, [wanted] * 4)
         assert results.get(timeout=60) == [True] * 4
@@ -96,7 +95,7 @@ def test_an_error_in_a_helper_is_raised() -> None:
             raise OSError("from the helper")
 
     with pytest.raises(OSError, match="from the helper"):
-        pool.run_together(work, 2)
+        cpu.run_together(work, 2)
 
 
 # Where machine code is kept -------------------------------------------------------------
@@ -167,7 +166,7 @@ def test_the_digest_follows_the_sources(monkeypatch: pytest.MonkeyPatch) -> None
 def test_nothing_of_numba_is_loaded_before_it_is_needed() -> None:
     code = (
         "import sys, torch, spen;"
-        "from spen.inference import descent, fused; from spen.kernels import cpu, packing;"
+        "from spen.inference import descent, fused; from spen.kernels import cpu, cuda;"
         "form = spen.Form(linear=torch.zeros(1, 2));"
         "spen.Descent(backend='general').solve(form, spen.UnitBox(2));"
         "assert 'numba' not in sys.modules and 'triton' not in sys.modules"

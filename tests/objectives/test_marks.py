@@ -10,7 +10,7 @@ from problems import F, random_context, randomise
 
 import spen
 from spen.batch.context import Context
-from spen.objectives.marks import log_loss_of_marks
+from spen.objectives.label_wise import log_loss_of_marks
 
 BOX = spen.UnitBox(3)
 

@@ -1,5 +1,7 @@
 """Objectives: by hand, with missing labels, and interchangeable."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from problems import F, random_context, randomise
@@ -241,21 +243,22 @@ def test_revealed_labels_are_held_and_leave_the_loss():
     model, context = hand_made()
     objective = spen.UnrolledLikelihood(1.0, "local", reveal=0.999)
     inference = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(3))
-    drawn = [
-        objective._revealed(context, torch.Generator().manual_seed(seed)).known
-        for seed in range(40)
-    ]
+
+    def reveal(context, seed):
+        generator = torch.Generator().manual_seed(seed)
+        return objective._reveal_labels(context, context.target, generator)
+
+    drawn = [reveal(context, seed) for seed in range(40)]
     shown = torch.stack([~torch.isnan(known) for known in drawn]).double().mean()
     assert 0.3 < shown < 0.7
     assert all(((known == context.target) | known.isnan()).all() for known in drawn)
     hidden = Context(context.features, context.target, observed=torch.tensor([[False, True]]))
     for seed in range(10):
-        given = objective._revealed(hidden, torch.Generator().manual_seed(seed))
-        assert given.known[0, 0].isnan()
+        assert reveal(hidden, seed)[0, 0].isnan()
     free = spen.UnrolledLikelihood(1.0, "local").loss(model, inference, context)
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
-        known = objective._revealed(context, torch.Generator().manual_seed(seed)).known
+        known = reveal(context, seed)
         added = objective.loss(model, inference, context, generator) - free
         assert (added.item() > 1e-6) == bool(known.isnan().any())
 
@@ -270,8 +273,12 @@ def test_one_solve_for_both_or_two_is_the_same(term):
     context = model.context(
         torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.eye(5)[:, :4]
     )
-    given = objective._revealed(context, torch.Generator().manual_seed(1))
-    y, y_given = objective._solve_both(model, inference, context, given, torch.Generator())
+    loss = objective.loss(model, inference, context, torch.Generator().manual_seed(1))
+    target, log_loss = context.target, model.domain.log_loss
+    given = objective._reveal_labels(context, target, torch.Generator().manual_seed(1))
     plain = spen.UnrolledLikelihood(1.0, "local")
-    assert torch.allclose(y, plain.predict(model, inference, context).y, atol=1e-6)
-    assert torch.allclose(y_given, plain.predict(model, inference, given).y, atol=1e-6)
+    y = plain.predict(model, inference, context).y
+    y_given = plain.predict(model, inference, replace(context, known=given)).y
+    hidden = torch.where(given.isnan(), log_loss(y_given, target), 0.0)
+    assert 0 < hidden.count_nonzero() < hidden.numel()
+    assert torch.allclose(loss, (log_loss(y, target) + hidden).sum(1), atol=1e-5)

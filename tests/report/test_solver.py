@@ -8,8 +8,7 @@ import torch
 from pages import fitted, node, run_solver, subject_of
 
 import spen
-from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import NONLINEARITIES
+from spen.energies.form import NONLINEARITIES, Block, Form
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField, MirrorBundle, MirrorDescent, ProjectedGradient
 from spen.report.examples import page_inference

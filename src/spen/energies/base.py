@@ -1,21 +1,28 @@
-"""The two central nouns: an Energy holds parameters, a Problem is what a solver sees."""
+"""The two central nouns: an Energy holds parameters, a Problem is what a solver sees.
+
+Beside them are their sums, descriptions of energies that do not know their sizes yet, and a check
+for energies that others write.
+"""
 
 from __future__ import annotations
 
+import copy
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from spen.batch.context import Context
-from spen.errors import InputError
+from spen.batch.context import Context, take
+from spen.domains import Domain, UnitBox
+from spen.errors import EnergyCheckError, InputError, did_you_mean
 
 if TYPE_CHECKING:
     from spen.energies.form import Form
-    from spen.energies.unsized import UnsizedEnergy
 
 
 class Problem(ABC):
@@ -98,6 +105,20 @@ class Problem(ABC):
 
     def __add__(self, other: Problem) -> Problem:
         return add_problems([self, other])
+
+
+@dataclass(frozen=True)
+class RecordProblem(Problem):
+    """A problem that is a record. Its subclasses, frozen dataclasses, name the fields with rows."""
+
+    with_rows: ClassVar[tuple[str, ...]]
+
+    def select(self, rows: Tensor) -> Problem:
+        return replace(self, **{name: take(getattr(self, name), rows) for name in self.with_rows})
+
+    @property
+    def rows_like(self) -> Tensor:
+        return getattr(self, self.with_rows[0])
 
 
 class SumProblem(Problem):
@@ -206,30 +227,22 @@ class Energy(nn.Module):
         >>> LabelEnergy.unsized(measurements=15, nonlinearity="relu")
         LabelEnergy.unsized(measurements=15, nonlinearity='relu')
         """
-        from spen.energies.unsized import UnsizedEnergy, UnsizedTerm
-
         return UnsizedEnergy((UnsizedTerm(cls, settings),))
 
     def __add__(self, other: Energy) -> Energy:
         return SumEnergy(self, other)
 
 
-class NetworkProblem(Problem):
+@dataclass(frozen=True)
+class NetworkProblem(RecordProblem):
     """An energy given by ``forward(features, y)``, differentiated by autograd."""
 
-    def __init__(self, energy: Energy, features: Tensor) -> None:
-        self.energy = energy
-        self.features = features
+    energy: Energy
+    features: Tensor
+    with_rows = ("features",)
 
     def value(self, y: Tensor) -> Tensor:
         return self.energy(self.features, y)
-
-    def select(self, rows: Tensor) -> NetworkProblem:
-        return NetworkProblem(self.energy, self.features[rows])
-
-    @property
-    def rows_like(self) -> Tensor:
-        return self.features
 
 
 class SumEnergy(Energy):
@@ -270,3 +283,174 @@ def _common(what: str, sizes: Sequence[tuple[Energy, int | None]]) -> int | None
         listed = ", ".join(f"{name} has {size}" for name, size in present)
         raise InputError(f"Energies that are added must have the same {what}: {listed}.")
     return present[0][1] if present else None
+
+
+SIZES = ("n_features", "n_labels", "domain")
+"""The constructor arguments of an energy that a fit knows and the user need not give."""
+
+
+@dataclass(frozen=True)
+class UnsizedTerm:
+    """One energy: its class, and all of its settings but the sizes."""
+
+    kind: type[Energy]
+    settings: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        known = _parameters(self.kind)
+        for name in self.settings:
+            if name not in known or name in SIZES:
+                others = [each for each in known if each not in SIZES]
+                raise InputError(
+                    f"{self.kind.__name__} has no setting {name!r} to describe. "
+                    f"{did_you_mean(name, others)}"
+                )
+
+    def size(self, n_features: int, domain: Domain) -> Energy:
+        """Make the energy."""
+        sizes = {"n_features": n_features, "n_labels": domain.size, "domain": domain}
+        wanted = {name: sizes[name] for name in SIZES if name in _parameters(self.kind)}
+        try:
+            return self.kind(**wanted, **self.settings)
+        except TypeError as problem:
+            raise InputError(
+                f"{self.kind.__name__} cannot be made of {self.settings}: {problem}."
+            ) from None
+
+
+@dataclass(frozen=True)
+class UnsizedEnergy:
+    """A sum of energies without sizes, as ``Energy.unsized`` makes it. Descriptions add.
+
+    >>> import spen
+    >>> description = spen.LocalEnergy.unsized() + spen.LabelEnergy.unsized(measurements=2)
+    >>> description.size(3, spen.UnitBox(4)).n_labels
+    4
+    """
+
+    terms: tuple[UnsizedTerm, ...]
+
+    def size(self, n_features: int, domain: Domain) -> Energy:
+        """Make the energy for features of this width and outputs in this domain."""
+        sized = [term.size(n_features, domain) for term in self.terms]
+        return sized[0] if len(sized) == 1 else SumEnergy(*sized)
+
+    def __add__(self, other: UnsizedEnergy) -> UnsizedEnergy:
+        return UnsizedEnergy(self.terms + other.terms)
+
+    def __repr__(self) -> str:
+        return " + ".join(
+            f"{term.kind.__name__}.unsized("
+            f"{', '.join(f'{name}={value!r}' for name, value in term.settings.items())})"
+            for term in self.terms
+        )
+
+
+def _parameters(kind: type[Energy]) -> list[str]:
+    return list(inspect.signature(kind).parameters)
+
+
+_ROWS = 5
+
+
+def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0) -> None:
+    """Raise an error that says which promise an energy breaks, if it breaks one.
+
+    Checked in float64, on random rows: shapes; the gradient against autograd; that rows
+    do not depend on each other and ``select`` keeps them; the canonical form against the
+    value; that τ and the rest add up to the whole; type and device (CUDA where there is
+    one); that binding leaves parameters and the global random state alone.
+
+    Args:
+        energy: what to check; it is copied, and stays as it is.
+        domain: where y lives; the unit box by default.
+        seed: draws the rows.
+
+    >>> import spen
+    >>> check_energy(spen.LocalEnergy(3, 4) + spen.LabelEnergy(4, measurements=2))
+    """
+    domain = domain or UnitBox(energy.n_labels)
+    name = type(energy).__name__
+    _require(
+        energy.n_labels == domain.size,
+        f"{name}.n_labels is {energy.n_labels}, but the domain has {domain.size} columns.",
+    )
+    generator = torch.Generator().manual_seed(seed)
+    energy = copy.deepcopy(energy).double()
+
+    def draw(columns: int) -> Tensor:
+        return torch.randn(_ROWS, columns, generator=generator, dtype=torch.float64)
+
+    target = domain.round(domain.to_primal(draw(domain.size)))
+    context = Context(features=draw(energy.n_features or 1), target=target)
+    y = domain.to_primal(draw(domain.size))
+
+    before = [parameter.detach().clone() for parameter in energy.parameters()]
+    random_state = torch.get_rng_state()
+    energy.bind(context, torch.Generator().manual_seed(seed)).value(y)
+    problem = energy.bind(context)
+    _check_problem(name, problem, y, domain)
+    _check_rows(name, energy, context, problem, y)
+    unchanged = all(torch.equal(a, b) for a, b in zip(before, energy.parameters(), strict=True))
+    _require(unchanged, f"{name}.bind or its problem changes the parameters.")
+    _require(
+        torch.equal(random_state, torch.get_rng_state()),
+        f"{name} draws from the global random state; use the generator that bind is given.",
+    )
+    if torch.cuda.is_available():
+        expected = problem.value(y)
+        moved = energy.to("cuda").bind(Context(context.features.cuda(), target.cuda()))
+        _close(moved.value(y.cuda()).cpu(), expected, f"{name} differs between devices.")
+
+
+def _check_problem(name: str, problem: Problem, y: Tensor, domain: Domain) -> None:
+    value = problem.value(y)
+    _require(
+        value.shape == (_ROWS,),
+        f"{name}: value(y) must have shape ({_ROWS},), one number per row; "
+        f"it has {tuple(value.shape)}.",
+    )
+    _require(value.dtype == y.dtype, f"{name}: value(y) changes the type to {value.dtype}.")
+    _require(
+        problem.rows_like.shape[0] == _ROWS,
+        f"{name}: rows_like must have {_ROWS} rows; it has {problem.rows_like.shape[0]}.",
+    )
+    both_value, gradient = problem.value_and_gradient(y)
+    expected = Problem.value_and_gradient(problem, y)[1]
+    _close(both_value, value, f"{name}: value_and_gradient(y) and value(y) disagree.")
+    _close(gradient, expected, f"{name}: the gradient differs from autograd's.")
+    _close(problem.gradient(y), expected, f"{name}: gradient(y) differs from autograd's.")
+    if problem.form is not None:
+        _close(problem.form.value(y), value, f"{name}: the canonical form has another value.")
+    if problem.entropy_weight is not None:
+        rest = problem.without_entropy().value(y)
+        whole = rest + problem.entropy_weight * domain.negative_entropy(y)
+        _close(whole, value, f"{name}: without_entropy() and the entropy do not add up.")
+
+
+def _check_rows(name: str, energy: Energy, context: Context, problem: Problem, y: Tensor) -> None:
+    for row in range(_ROWS):
+        one = torch.tensor([row])
+        alone = energy.bind(context.select(one)).value(y[one])
+        _close(alone, problem.value(y)[one], f"{name}: a row depends on its neighbours.")
+        for rows in (one, torch.arange(_ROWS) == row):
+            value, gradient = problem.select(rows).value_and_gradient(y[one])
+            _close(value, problem.value(y)[one], f"{name}: select(rows) changes the value.")
+            _close(
+                gradient, problem.gradient(y)[one], f"{name}: select(rows) changes the gradient."
+            )
+
+
+def _close(actual: Tensor, expected: Tensor, sentence: str) -> None:
+    if actual.shape != expected.shape or not torch.allclose(actual, expected, 1e-6, 1e-8):
+        gap = (
+            f"by up to {(actual - expected).abs().max().item():.3g}"
+            if actual.shape == expected.shape
+            else f"in shape, {tuple(actual.shape)} against {tuple(expected.shape)}"
+        )
+        raise EnergyCheckError(f"{sentence} They differ {gap}.")
+
+
+def _require(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise EnergyCheckError(sentence)

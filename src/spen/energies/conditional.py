@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from spen.batch.context import Context
 from spen.energies.base import Energy
 from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
-from spen.errors import check_whole
-from spen.initialisation import fill_fan_in, fill_normal
+from spen.energies.form import nonlinearity as named_nonlinearity
+from spen.errors import check_settings, check_whole
+from spen.features import fill_fan_in, fill_normal
 
 
 class ConditionalEnergy(Energy):
@@ -30,11 +30,10 @@ class ConditionalEnergy(Energy):
         self, n_features: int, n_labels: int, measurements: int, nonlinearity: str = "hardtanh"
     ) -> None:
         super().__init__()
-        check_whole(n_features, "n_features")
-        check_whole(n_labels, "n_labels")
-        check_whole(measurements, "measurements")
         self.n_features = n_features
         self.n_labels = n_labels
+        check_settings(self, n_features="whole", n_labels="whole")
+        check_whole(measurements, "measurements")
         self.nonlinearity = named_nonlinearity(nonlinearity)
         self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
         self.feature_weight = nn.Parameter(torch.empty(measurements, n_features))

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from spen.batch.context import Context
 from spen.energies.base import Energy, Problem
-from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import Nonlinearity
-from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
-from spen.errors import check_whole, choose
-from spen.initialisation import fill_fan_in, fill_normal
+from spen.energies.form import Block, Form, Nonlinearity
+from spen.energies.form import nonlinearity as named_nonlinearity
+from spen.errors import check_settings, check_whole, one_of
+from spen.features import fill_fan_in, fill_normal
 
 
 class ConvexEnergy(Energy):
@@ -57,14 +56,13 @@ class ConvexEnergy(Energy):
         hidden: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        check_whole(n_features, "n_features")
-        check_whole(n_labels, "n_labels")
+        one_of(nonlinearity, ("softplus", "relu"), "nonlinearity")
         check_whole(measurements, "measurements")
         for width in hidden:
             check_whole(width, "hidden")
-        choose(nonlinearity, dict.fromkeys(("softplus", "relu")), "nonlinearity")
         self.n_features = n_features
         self.n_labels = n_labels
+        check_settings(self, n_features="whole", n_labels="whole")
         self.nonlinearity = named_nonlinearity(nonlinearity)
         self.widths = (measurements, *hidden)
 
@@ -97,7 +95,7 @@ class ConvexEnergy(Energy):
         return [_above_zero(raw, 1 / raw.shape[1]) for raw in self.raw_weights]
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
-        offsets = [F.linear(context.features, weight, bias) for _, weight, bias in self._seen()]
+        offsets = [F.linear(context.features, weight, bias) for _, weight, bias in self._layers()]
         if len(self.widths) == 1:
             block = Block(
                 self.measurements, offsets[0], self.readout, self.nonlinearity, never_negative=True
@@ -106,12 +104,12 @@ class ConvexEnergy(Energy):
         layers = [
             ConvexLayer(weight, measured, offset)
             for weight, (measured, _, _), offset in zip(
-                [None, *self.weights], self._seen(), offsets, strict=True
+                [None, *self.weights], self._layers(), offsets, strict=True
             )
         ]
         return ConvexProblem(tuple(layers), self.readout, self.nonlinearity)
 
-    def _seen(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def _layers(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return C, D and d of each layer: what it sees of y and of F(x)."""
         lists = (self.further_measurements, self.further_feature_weights, self.further_biases)
         further = zip(*lists, strict=True)
@@ -120,7 +118,7 @@ class ConvexEnergy(Energy):
     def reset(self, generator: torch.Generator) -> None:
         for raw in (*self.raw_weights, self.raw_readout):
             nn.init.zeros_(raw)
-        for measured, weight, bias in self._seen():
+        for measured, weight, bias in self._layers():
             fill_normal(measured, 1.2 * self.n_labels**-0.5, generator)
             fill_fan_in(weight, generator)
             nn.init.zeros_(bias)
@@ -156,10 +154,10 @@ class ConvexProblem(Problem):
     nonlinearity: Nonlinearity
 
     def value(self, y: Tensor) -> Tensor:
-        return (self.nonlinearity.value(self._fed(y)[-1]) * self.readout).sum(1)
+        return (self.nonlinearity.value(self._measure(y)[-1]) * self.readout).sum(1)
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        fed = self._fed(y)
+        fed = self._measure(y)
         value = (self.nonlinearity.value(fed[-1]) * self.readout).sum(1)
         gradient, back = torch.zeros_like(y), self.readout.expand_as(fed[-1])
         for layer, before in zip(reversed(self.layers), reversed(fed), strict=True):
@@ -169,7 +167,7 @@ class ConvexProblem(Problem):
                 back = back @ layer.weight
         return value, gradient
 
-    def _fed(self, y: Tensor) -> list[Tensor]:
+    def _measure(self, y: Tensor) -> list[Tensor]:
         """Return what g of each layer is applied to."""
         fed: list[Tensor] = []
         for layer in self.layers:

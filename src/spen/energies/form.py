@@ -10,16 +10,62 @@ gradient are written once, here, for every energy that has the form.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spen.batch.context import take
 from spen.domains import Domain
-from spen.energies.base import Problem, total
-from spen.energies.nonlinearities import Nonlinearity
+from spen.energies.base import Problem
+from spen.errors import choose
+
+
+class Nonlinearity(NamedTuple):
+    """A function g and its derivative g', both applied to each coordinate.
+
+    Attributes:
+        name: by which settings call it.
+        value: g.
+        derivative: g'.
+        is_smooth: whether g' has no jumps.
+        is_convex: whether g' never falls.
+    """
+
+    name: str
+    value: Callable[[Tensor], Tensor]
+    derivative: Callable[[Tensor], Tensor]
+    is_smooth: bool = True
+    is_convex: bool = False
+
+
+def _sigmoid_derivative(z: Tensor) -> Tensor:
+    s = torch.sigmoid(z)
+    return s * (1 - s)
+
+
+_ALL = (
+    Nonlinearity(
+        "relu", torch.relu, lambda z: (z > 0).to(z.dtype), is_smooth=False, is_convex=True
+    ),
+    Nonlinearity("hardtanh", F.hardtanh, lambda z: (z.abs() < 1).to(z.dtype), is_smooth=False),
+    Nonlinearity("softplus", F.softplus, torch.sigmoid, is_convex=True),
+    Nonlinearity("sigmoid", torch.sigmoid, _sigmoid_derivative),
+    Nonlinearity("square", torch.square, lambda z: 2 * z, is_convex=True),
+)
+NONLINEARITIES = {g.name: g for g in _ALL}
+
+
+def nonlinearity(name: str) -> Nonlinearity:
+    """Return a nonlinearity by name: relu, hardtanh, softplus, sigmoid or square.
+
+    >>> import torch
+    >>> nonlinearity("hardtanh").value(torch.tensor([-3.0, 0.5, 3.0]))
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
+    return choose(name, NONLINEARITIES, "nonlinearity")
 
 
 @dataclass(frozen=True)
@@ -124,14 +170,8 @@ class Form(Problem):
         return next(tensor for tensor in present if tensor is not None)
 
     def select(self, rows: Tensor) -> Form:
-        return replace(
-            self,
-            constant=take(self.constant, rows),
-            linear=take(self.linear, rows),
-            quadratic=take(self.quadratic, rows),
-            blocks=tuple(block.select(rows) for block in self.blocks),
-            tau=take(self.tau, rows),
-        )
+        terms = {name: term[rows] for name, term in self._row_terms().items()}
+        return replace(self, blocks=tuple(block.select(rows) for block in self.blocks), **terms)
 
     @property
     def form(self) -> Form:
@@ -158,14 +198,11 @@ class Form(Problem):
     def merge(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):
             return None
-        return Form(
-            constant=total([self.constant, other.constant]),
-            linear=total([self.linear, other.linear]),
-            quadratic=total([self.quadratic, other.quadratic]),
-            blocks=self.blocks + other.blocks,
-            tau=total([self.tau, other.tau]),
-            domain=self.domain or other.domain,
-        )
+        sums = self._row_terms()
+        for name, term in other._row_terms().items():
+            sums[name] = sums[name] + term if name in sums else term
+        domain = self.domain or other.domain
+        return Form(**sums, blocks=self.blocks + other.blocks, domain=domain)
 
     def stack(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):

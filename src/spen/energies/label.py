@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,12 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.batch.context import Context
-from spen.energies.base import Energy, Problem
-from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import Nonlinearity
-from spen.energies.nonlinearities import nonlinearity as named_nonlinearity
-from spen.errors import check_whole, choose
-from spen.initialisation import fill_fan_in, fill_normal, fill_uniform
+from spen.energies.base import Energy, Problem, RecordProblem
+from spen.energies.form import Block, Form, Nonlinearity
+from spen.energies.form import nonlinearity as named_nonlinearity
+from spen.errors import check_settings, check_whole
+from spen.features import fill_fan_in, fill_normal, fill_uniform
 
 
 class LabelEnergy(Energy):
@@ -45,7 +44,6 @@ class LabelEnergy(Energy):
         initial: Literal["signed", "counting", "neutral"] = "signed",
     ) -> None:
         super().__init__()
-        check_whole(n_labels, "n_labels")
         check_whole(measurements, "measurements")
         for width in hidden:
             check_whole(width, "hidden")
@@ -54,7 +52,7 @@ class LabelEnergy(Energy):
         self.nonlinearity = named_nonlinearity(nonlinearity)
         self.hidden = tuple(hidden)
         self.initial = initial
-        choose(initial, dict.fromkeys(("signed", "counting", "neutral")), "initial")
+        check_settings(self, n_labels="whole", initial=("signed", "counting", "neutral"))
         self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
         self.bias = nn.Parameter(torch.empty(measurements))
         widths = (measurements, *self.hidden)
@@ -98,13 +96,14 @@ class LabelEnergy(Energy):
 
 
 @dataclass(frozen=True)
-class DeepProblem(Problem):
+class DeepProblem(RecordProblem):
     """c·g(W_k g(… g(W_1 y + v_1) …) + v_k), with back-propagation written out."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]
     readout: Tensor
     nonlinearity: Nonlinearity
     zeros: Tensor
+    with_rows = ("zeros",)
 
     def value(self, y: Tensor) -> Tensor:
         for weight, bias in self.layers:
@@ -121,13 +120,6 @@ class DeepProblem(Problem):
         for (weight, _), slope in zip(reversed(self.layers), reversed(slopes), strict=True):
             gradient = (gradient * slope) @ weight
         return (y * self.readout).sum(1), gradient
-
-    def select(self, rows: Tensor) -> DeepProblem:
-        return replace(self, zeros=self.zeros[rows])
-
-    @property
-    def rows_like(self) -> Tensor:
-        return self.zeros
 
     @property
     def is_smooth(self) -> bool:

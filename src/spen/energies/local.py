@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from spen.batch.context import Context
 from spen.energies.base import Energy
 from spen.energies.form import Form
-from spen.errors import check_whole
-from spen.initialisation import fill_fan_in
+from spen.errors import check_settings
+from spen.features import fill_fan_in
 
 
 class LocalEnergy(Energy):
@@ -25,10 +25,9 @@ class LocalEnergy(Energy):
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         super().__init__()
-        check_whole(n_features, "n_features")
-        check_whole(n_labels, "n_labels")
         self.n_features = n_features
         self.n_labels = n_labels
+        check_settings(self, n_features="whole", n_labels="whole")
         self.weight = nn.Parameter(torch.empty(n_labels, n_features))
         self.bias = nn.Parameter(torch.empty(n_labels))
         self.reset(torch.Generator().manual_seed(0))

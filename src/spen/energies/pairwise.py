@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.batch.context import Context
-from spen.energies.base import Energy, Problem
-from spen.energies.form import Block, Form
-from spen.energies.nonlinearities import nonlinearity
-from spen.errors import check_whole
-from spen.initialisation import fill_fan_in, fill_normal
+from spen.energies.base import Energy, Problem, RecordProblem
+from spen.energies.form import Block, Form, nonlinearity
+from spen.errors import check_settings, check_whole
+from spen.features import fill_fan_in, fill_normal
 
 
 class PairwiseEnergy(Energy):
@@ -30,10 +29,9 @@ class PairwiseEnergy(Energy):
 
     def __init__(self, n_labels: int, rank: int | None = None) -> None:
         super().__init__()
-        check_whole(n_labels, "n_labels")
-        check_whole(1 if rank is None else rank, "rank")
         self.n_labels = n_labels
         self.rank = rank
+        check_settings(self, "rank", n_labels="whole", rank="whole")
         self.bias = nn.Parameter(torch.empty(n_labels))
         if rank is None:
             self.weight = nn.Parameter(torch.empty(n_labels, n_labels))
@@ -95,11 +93,10 @@ class ConditionalPairwiseEnergy(Energy):
 
     def __init__(self, n_features: int, n_labels: int, terms: int = 1) -> None:
         super().__init__()
-        check_whole(n_features, "n_features")
-        check_whole(n_labels, "n_labels")
-        check_whole(terms, "terms")
         self.n_features = n_features
         self.n_labels = n_labels
+        check_settings(self, n_features="whole", n_labels="whole")
+        check_whole(terms, "terms")
         self.weight = nn.Parameter(torch.empty(terms, n_labels, n_labels))
         self.feature_weight = nn.Parameter(torch.empty(terms, n_features))
         self.bias = nn.Parameter(torch.empty(n_labels))
@@ -129,7 +126,7 @@ class ConditionalPairwiseEnergy(Energy):
 
 
 @dataclass(frozen=True)
-class PairwiseProblem(Problem):
+class PairwiseProblem(RecordProblem):
     """y·S y + s·y with S = Σ_k h_k S_k, the S_k symmetric.
 
     Attributes:
@@ -141,6 +138,7 @@ class PairwiseProblem(Problem):
     pairs: Tensor
     bias: Tensor
     factors: Tensor
+    with_rows = ("factors",)
 
     def value(self, y: Tensor) -> Tensor:
         return ((self._slope(y) + self.bias) * y).sum(1)
@@ -155,13 +153,6 @@ class PairwiseProblem(Problem):
     def _slope(self, y: Tensor) -> Tensor:
         """Return S y, (n, L), the sum over k left to one matrix product."""
         return (self.factors[:, :, None] * y[:, None, :]).flatten(1) @ self.pairs
-
-    def select(self, rows: Tensor) -> PairwiseProblem:
-        return replace(self, factors=self.factors[rows])
-
-    @property
-    def rows_like(self) -> Tensor:
-        return self.factors
 
 
 def _symmetric(weight: Tensor) -> Tensor:

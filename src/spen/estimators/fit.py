@@ -21,16 +21,16 @@ from spen.decoding import decode, tune_decodings
 from spen.domains import Domain, Simplex
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
+from spen.energies.scores import ScoreEnergy
 from spen.errors import InputError
 from spen.estimators.calibration import Calibration
 from spen.estimators.plan import LINEAR, Plan
 from spen.estimators.predictor import Predictor
 from spen.estimators.scaling import Scaling
-from spen.features import Features, Identity
+from spen.features import Features, Identity, LabelScores
 from spen.metrics import counts, row_f1
 from spen.model import SPEN
-from spen.objectives.likelihood import CrossEntropy
-from spen.stacking import LabelScores, ScoreEnergy
+from spen.objectives.label_wise import CrossEntropy
 from spen.training.checkpoint import Epoch, History, describe, digest
 from spen.training.loop import best_f1, train
 

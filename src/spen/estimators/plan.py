@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from spen.batch.splits import Split
 from spen.domains import Domain
+from spen.energies.base import UnsizedEnergy
 from spen.energies.local import LocalEnergy
-from spen.energies.unsized import UnsizedEnergy
-from spen.features import MLP, Features, Identity, Linear
+from spen.energies.scores import ScoreEnergy
+from spen.features import MLP, Features, Identity, LabelScores, Linear
 from spen.inference.base import Inference, Solution
 from spen.model import SPEN
 from spen.objectives.base import Objective
-from spen.objectives.likelihood import CrossEntropy
-from spen.stacking import LabelScores, ScoreEnergy
+from spen.objectives.label_wise import CrossEntropy
 from spen.training.stage import Stage
 
 HELD_OUT = 0.2

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from spen.decoding import DECODINGS
+from spen.energies.base import UnsizedEnergy
 from spen.energies.conditional import ConditionalEnergy
 from spen.energies.convex import ConvexEnergy
 from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import PairwiseEnergy
-from spen.energies.unsized import UnsizedEnergy
+from spen.energies.scores import ConditionalScoreEnergy, ScoreEnergy
 from spen.errors import (
     InputError,
     check_positive,
@@ -33,9 +34,8 @@ from spen.inference.rules import MirrorDescent
 from spen.objectives.base import Objective
 from spen.objectives.end_to_end import EndToEnd
 from spen.objectives.hinge import Hinge
-from spen.objectives.likelihood import CrossEntropy
+from spen.objectives.label_wise import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.stacking import ConditionalScoreEnergy, ScoreEnergy
 from spen.training.stage import Stage
 
 MEASUREMENTS = 64

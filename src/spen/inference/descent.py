@@ -11,16 +11,11 @@ from torch import Tensor
 from spen.batch.context import take
 from spen.domains import Domain
 from spen.energies.base import Problem
-from spen.errors import InputError, choose
-from spen.inference.backward import Backward, Detached
+from spen.errors import InputError, check_settings, one_of
+from spen.inference.backward import Backward, Detached, Unrolled
 from spen.inference.base import Inference, Solution, Status, Trace
-from spen.inference.bundle import MirrorBundle
-from spen.inference.compiled import compiled
-from spen.inference.evaluation import Prepared, prepare
-from spen.inference.fused import solve_fused
-from spen.inference.rule import Iterate, Rule, State
-from spen.inference.stopping import Stopping
-from spen.inference.unroll import unroll
+from spen.inference.fused import compiled, solve_if_fused
+from spen.inference.rules import Iterate, MirrorBundle, Prepared, Rule, State, prepare
 
 EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
 
@@ -35,6 +30,44 @@ COMPACT_BELOW = 0.5
 ROW_TILE = 8
 """Matrix products round differently for the last rows of a batch that is not a multiple of
 this, and the kinks of an energy can make much of that. So batches are filled up to it."""
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When a descent ends. Either tolerance ends an example; zero turns one off.
+
+    Args:
+        max_steps: the most steps.
+        objective_rtol: the relative change of the objective below which an example ends.
+        iterate_atol: the largest change of any label below which an example ends.
+        scope: "example": an example that has converged is frozen, so its answer does
+            not depend on its neighbours. "batch": all go on until the batch ends.
+        fraction: the share of the batch that must converge before the batch ends; below 1
+            it is the paper's way to cut off slow examples.
+
+    >>> Stopping(max_steps=20, objective_rtol=1e-3).scope
+    'example'
+    """
+
+    max_steps: int = 100
+    objective_rtol: float = 1e-5
+    iterate_atol: float = 1e-4
+    scope: Literal["example", "batch"] = "example"
+    fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        tolerances = dict.fromkeys(("objective_rtol", "iterate_atol"), "zero or more")
+        scopes = ("example", "batch")
+        check_settings(self, max_steps="whole", scope=scopes, fraction="positive", **tolerances)
+        if self.fraction > 1:
+            raise InputError(f"fraction must be above 0 and at most 1; received {self.fraction!r}.")
+
+    def met(self, y: Tensor, last_y: Tensor, value: Tensor, last_value: Tensor) -> Tensor:
+        """Return which examples meet a tolerance, (n,)."""
+        change = (value - last_value).abs()
+        scale = torch.maximum(value.abs(), last_value.abs())
+        settled = change < self.objective_rtol * scale
+        return settled | ((y - last_y).abs().amax(1) < self.iterate_atol)
 
 
 @dataclass(frozen=True)
@@ -87,7 +120,7 @@ class Descent(Inference):
     backend: Literal["auto", "fused", "general", "compiled"] = "auto"
 
     def __post_init__(self) -> None:
-        choose(self.backend, dict.fromkeys(BACKENDS), "backend")
+        one_of(self.backend, BACKENDS, "backend")
         kinds = {"rule": Rule, "stopping": Stopping, "backward": Backward}
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
@@ -123,25 +156,14 @@ class Descent(Inference):
             domain.check_shape(known, like.shape[0], "known")
             known = domain.complete_known(known.to(like))
         found = (backward or self.backward).run(self, problem, domain, start, known)
-        return _certified(found, problem, domain, known)
+        return _add_gap(found, problem, domain, known)
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
     ) -> Solution:
         """Descend until every example has ended; return the best iterate of each."""
-        if self.backend in ("auto", "fused"):
-            fused = solve_fused(self, problem, domain, start, known)
-            if isinstance(fused, Solution):
-                return fused
-            self._unless_fused(fused)
-        return self._minimise_by_steps(problem, domain, start, known)
-
-    def _unless_fused(self, reason: str) -> None:
-        if self.backend == "fused":
-            raise InputError(
-                f'backend="fused" was asked for, but {reason}. Use backend="auto", which takes '
-                "the general path then."
-            )
+        fused = solve_if_fused(self, problem, domain, start, known)
+        return fused or self._minimise_by_steps(problem, domain, start, known)
 
     def _minimise_by_steps(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
@@ -189,7 +211,7 @@ class Descent(Inference):
             if left == 0 or converged >= stopping.fraction * (converged + left) - 1e-9 > 0:
                 break
             if freezes and trace is None and left < COMPACT_BELOW * work.rows.shape[0]:
-                kept, dropped = _with_ballast(running, left)
+                kept, dropped = _split_rows(running, left)
                 finished.append(work.select(dropped))
                 work, prepared = work.select(kept), prepared.select(kept)
                 dropped_converged = converged - int((work.status == Status.CONVERGED).sum())
@@ -198,38 +220,6 @@ class Descent(Inference):
         running = work.status == Status.RUNNING
         work = replace(work, status=work.status.masked_fill(running, cut_off))
         return _gather([*finished, work], trace, "compiled" if by_compiler else "general")
-
-    def unroll(
-        self,
-        problem: Problem,
-        domain: Domain,
-        start: Tensor,
-        known: Tensor | None,
-        *,
-        differentiated: int | None = None,
-        in_segments: bool = False,
-    ) -> Solution:
-        """Make exactly ``max_steps`` differentiable steps; return the last iterate.
-
-        Where no gradients are recorded, a kernel may make them. ``differentiated`` and
-        ``in_segments`` are those of ``spen.inference.unroll``.
-        """
-        if self.backend in ("auto", "fused"):
-            fused = solve_fused(self, problem, domain, start, known, fixed=True)
-            if isinstance(fused, Solution):
-                return fused
-            self._unless_fused(fused)
-        return unroll(
-            self.rule,
-            problem,
-            domain,
-            start,
-            known,
-            self.stopping.max_steps,
-            differentiated=differentiated,
-            in_segments=in_segments,
-            traced=self.trace,
-        )
 
     def _begin(
         self, prepared: Prepared, domain: Domain, start: Tensor, known: Tensor | None
@@ -259,7 +249,7 @@ class Descent(Inference):
         return replace(work, state=state, y=y, value=value, gradient=gradient)
 
 
-def _certified(found: Solution, problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
+def _add_gap(found: Solution, problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
     """Add how far the energy may be above its minimum, where it is convex and final."""
     # To ask a GPU whether a problem is convex makes the host wait; training does without.
     training_on_gpu = torch.is_grad_enabled() and found.y.is_cuda
@@ -275,7 +265,7 @@ def _certified(found: Solution, problem: Problem, domain: Domain, known: Tensor 
     return replace(found, gap=gap)
 
 
-def _with_ballast(running: Tensor, left: int) -> tuple[Tensor, Tensor]:
+def _split_rows(running: Tensor, left: int) -> tuple[Tensor, Tensor]:
     """Return which rows to keep, enough finished ones for a full tile (see ROW_TILE) among
     them, and which to drop: as numbers, because the size of a masked part is asked for anew
     with every tensor."""
@@ -289,18 +279,28 @@ def _gather(
 ) -> Solution:
     """Put the rows back into the order in which they came."""
     order = torch.cat([part.rows for part in parts]).argsort()
-    return Solution(
-        y=torch.cat([part.best_y for part in parts])[order],
-        energy=torch.cat([part.best_value for part in parts])[order],
-        steps=torch.cat([part.steps for part in parts])[order],
-        status=torch.cat([part.status for part in parts])[order],
-        trace=_stack(trace),
-        backend=backend,
-    )
+    names = ("best_y", "best_value", "steps", "status")
+    fields = [torch.cat([getattr(part, name) for part in parts])[order] for name in names]
+    kept = None if trace is None else Trace(*map(torch.stack, zip(*trace, strict=True)))
+    return Solution(*fields, trace=kept, backend=backend)
 
 
-def _stack(trace: list[tuple[Tensor, Tensor]] | None) -> Trace | None:
-    if trace is None:
-        return None
-    ys, energies = zip(*trace, strict=True)
-    return Trace(torch.stack(ys), torch.stack(energies))
+def solve_through(
+    inference: Inference,
+    problem: Problem,
+    domain: Domain,
+    start: Tensor | None,
+    known: Tensor | None,
+    *,
+    trace: bool = False,
+) -> Solution:
+    """Minimise so that the solution can be differentiated: by the descent's own ``backward``, or
+    where that is Detached through all of its steps."""
+    if not isinstance(inference, Descent):
+        raise InputError(
+            "This objective differentiates the steps of a Descent; "
+            f"received {type(inference).__name__}."
+        )
+    backward = Unrolled() if isinstance(inference.backward, Detached) else None
+    descent = replace(inference, trace=True) if trace else inference
+    return descent.solve(problem, domain, start, known, backward)

@@ -1,29 +1,27 @@
-"""The fused path: the whole descent in one kernel, where the problem allows it."""
+"""The quick ways of a descent: all in one kernel, or steps that torch.compile puts together."""
 
 from __future__ import annotations
 
-import functools
-import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from spen.domains import Domain, UnitBox
 from spen.energies.base import Problem
-from spen.energies.form import Form
+from spen.errors import InputError
 from spen.inference.base import Solution
-from spen.inference.bundle import MirrorBundle
-from spen.inference.rule import Rule
-from spen.inference.rules import MirrorDescent, ProjectedGradient
+from spen.inference.rules import MirrorBundle, MirrorDescent, ProjectedGradient, Rule
+from spen.kernels import cpu, cuda
 from spen.kernels.interface import Limits, StepRule
 
 if TYPE_CHECKING:
     from spen.inference.descent import Descent
 
-KERNELS = {"cpu": "spen.kernels.cpu", "cuda": "spen.kernels.cuda"}
-"""Where the kernels of a device are."""
+KERNELS = {"cpu": cpu, "cuda": cuda}
+"""The kernels of a device."""
 
 
 def solve_fused(
@@ -65,46 +63,107 @@ def solve_fused(
     if fixed and not isinstance(descent.rule, MirrorDescent):
         # The last iterate of the others hangs on how numbers round, and it was trained as it is.
         return f"the kernels make no fixed number of steps of {descent.rule}"
-    kernel = _kernel(start.device.type)
-    if isinstance(kernel, str):
-        return kernel
+    device = start.device.type
+    if device not in KERNELS:
+        return f"there is no kernel for the device {device!r}"
+    kernel = KERNELS[device]
     if (reason := kernel.refusal(form, step, start, known)) is not None:
         return reason
-    limits = Limits(stopping.max_steps, stopping.objective_rtol, stopping.iterate_atol, fixed)
-    return _run(kernel, form, step, limits, start, known)
+    tolerances = float(stopping.objective_rtol), float(stopping.iterate_atol)
+    limits = Limits(int(stopping.max_steps), *tolerances, fixed)
+    found = kernel.minimise(form, step, limits, start, known)
+    return Solution(*found, backend=f"fused-{device}")
+
+
+def solve_if_fused(
+    descent: Descent,
+    problem: Problem,
+    domain: Domain,
+    start: Tensor,
+    known: Tensor | None,
+    *,
+    fixed: bool = False,
+) -> Solution | None:
+    """Minimise as ``solve_fused``; None where no kernel can, or the backend wants none."""
+    if descent.backend not in ("auto", "fused"):
+        return None
+    found = solve_fused(descent, problem, domain, start, known, fixed=fixed)
+    if isinstance(found, Solution):
+        return found
+    if descent.backend == "fused":
+        raise InputError(
+            f'backend="fused" was asked for, but {found}. Use backend="auto", which takes '
+            "the general path then."
+        )
+    return None
 
 
 def step_of(rule: Rule) -> StepRule | None:
     """Return a rule in plain numbers, or None where kernels do not know it.
 
     >>> step = step_of(MirrorDescent(lr=0.5, momentum=0.0))
-    >>> step.space, step.lr, step.is_bundle
-    ('dual', 0.5, False)
+    >>> step.primal, step.lr, step.reach
+    (False, 0.5, 0.0)
     """
     # A subclass may make its steps in any other way.
     if type(rule) is MirrorDescent:
-        return StepRule("dual", rule.lr, rule.momentum, rule.decay)
+        return StepRule(float(rule.lr), float(rule.momentum), float(rule.decay))
     if type(rule) is MirrorBundle:
-        return StepRule("dual", reach=rule.reach, grow=rule.grow, shrink=rule.shrink)
+        reach, grow, shrink = float(rule.reach), float(rule.grow), float(rule.shrink)
+        return StepRule(reach=reach, grow=grow, shrink=shrink)
     if type(rule) is ProjectedGradient:
-        return StepRule("primal", rule.lr, rule.momentum, rule.decay)
+        return StepRule(float(rule.lr), float(rule.momentum), float(rule.decay), primal=True)
     return None
 
 
-@functools.cache
-def _kernel(device: str) -> ModuleType | str:
-    if device not in KERNELS:
-        return f"there is no kernel for the device {device!r}"
-    return importlib.import_module(KERNELS[device])
+Step = Callable[..., Any]
+
+_made: dict[Step, Step] = {}
 
 
-def _run(
-    kernel: ModuleType,
-    form: Form,
-    step: StepRule,
-    limits: Limits,
-    start: Tensor,
-    known: Tensor | None,
-) -> Solution:
-    y, energy, steps, status = kernel.minimise(form, step, limits, start, known)
-    return Solution(y, energy, steps, status, backend=f"fused-{start.device.type}")
+def compiled(step: Step) -> Step:
+    """Return a step that torch.compile makes at its first call, and that works in any case.
+
+    Making it takes half a minute, once a process, and needs a C++ compiler on a CPU or Triton
+    on a GPU. Where it cannot be made, that is said once, and the step stays as it is.
+
+    Args:
+        step: the function of tensors to make faster.
+
+    >>> double = compiled(lambda x: 2 * x)
+    >>> compiled(double) is compiled(double)
+    True
+    """
+    if step not in _made:
+        _made[step] = _CompiledStep(step)
+    return _made[step]
+
+
+class _CompiledStep:
+    def __init__(self, plain: Step) -> None:
+        self.plain = plain
+        self.fast: Step | None = None
+        self.failed = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.failed:
+            return self.plain(*arguments)
+        try:
+            with warnings.catch_warnings():
+                # Torch's own compiler is built with parts of torch that it warns of.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                # Batches shrink while rows end, and each size would be compiled for itself.
+                self.fast = self.fast or torch.compile(self.plain, dynamic=True)
+                return self.fast(*arguments)
+        except Exception as problem:
+            # What is wrong with the step itself is raised here, by the step itself.
+            answer = self.plain(*arguments)
+            self.failed = True
+            reason = str(problem).strip().splitlines() or [type(problem).__name__]
+            warnings.warn(
+                "torch.compile could not compile the steps of inference, which go on uncompiled: "
+                f"{reason[0]}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return answer

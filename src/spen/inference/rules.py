@@ -1,20 +1,170 @@
 """Rules: how one descent step goes from an iterate to the next.
 
-The simple ones; the default, ``MirrorBundle``, has a file of its own.
+A rule is a pair of functions, ``init`` and ``step``. Its state is a tuple of tensors with rows
+first, the step count included, so that dropping finished rows is one index operation.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from spen.batch.context import take
 from spen.domains import Domain
-from spen.errors import InputError, check_positive, check_share
-from spen.inference.bundle import MirrorBundle
-from spen.inference.rule import Iterate, Rule, State, at_dual
+from spen.energies.base import Problem
+from spen.errors import InputError, check_settings, check_share
+
+RATES = (1e-30, 1e6)
+"""Where nothing stops the step size from shrinking or growing, it stops at these, far from
+underflow and overflow."""
+
+FLAT = 1e-12
+"""Two cuts whose slopes differ by less, in the squared norm of the mirror map, are one."""
+
+
+class State(NamedTuple):
+    """What a rule remembers: the current and the previous point, and the steps made.
+
+    Attributes:
+        point: (n, L) the point in the rule's own space (dual or primal).
+        previous: (n, L) the one before.
+        steps: (n, 1) how many steps were made.
+        memory: what else a rule remembers, each tensor rows first.
+    """
+
+    point: Tensor
+    previous: Tensor
+    steps: Tensor
+    memory: tuple[Tensor, ...] = ()
+
+    def select(self, rows: Tensor) -> State:
+        """Return the state of some rows."""
+        memory = tuple(tensor[rows] for tensor in self.memory)
+        return State(self.point[rows], self.previous[rows], self.steps[rows], memory)
+
+
+class Iterate(NamedTuple):
+    """Where a descent stands, for its rule.
+
+    Attributes:
+        y: (n, L) with the known labels held.
+        value: (n,) the objective there, entropy included; None for rules that do not use it.
+        gradient: (n, L) what the rule asks for (see ``applies_entropy``), zero at known labels.
+        rates: (steps,) learned factors of the step size, one a step, or None.
+    """
+
+    y: Tensor
+    value: Tensor | None
+    gradient: Tensor
+    rates: Tensor | None = None
+
+
+class Rule(ABC):
+    """How one step is made. A subclass is a frozen dataclass whose fields are its settings."""
+
+    applies_entropy: ClassVar[bool] = False
+    """Whether ``step`` applies the entropy weight τ, and so wants a gradient without it."""
+
+    uses_value: ClassVar[bool] = False
+    """Whether ``step`` looks at the objective's value."""
+
+    takes_rates: ClassVar[bool] = False
+    """Whether ``step`` multiplies its step size by learned factors."""
+
+    @abstractmethod
+    def init(self, y: Tensor, domain: Domain) -> State:
+        """Return the state that starts at y."""
+
+    @abstractmethod
+    def step(
+        self,
+        state: State,
+        here: Iterate,
+        tau: Tensor | None,
+        known: Tensor | None,
+        domain: Domain,
+    ) -> tuple[State, Tensor]:
+        """Return the next state and its y, in which the known labels are held."""
+
+    def _start(self, point: Tensor) -> State:
+        return State(point, point, point.new_zeros(point.shape[0], 1))
+
+
+class DualRule(Rule):
+    """A rule whose point is the dual of y, and which applies the entropy itself."""
+
+    applies_entropy: ClassVar[bool] = True
+
+    def init(self, y: Tensor, domain: Domain) -> State:
+        return self._start(domain.clamp_dual(domain.to_dual(y)))
+
+
+def at_dual(
+    state: State, dual: Tensor, known: Tensor | None, domain: Domain
+) -> tuple[State, Tensor]:
+    """Return the state at a new dual, and its y with the known labels held."""
+    if known is not None:
+        # What is held has no say in how the others share a position.
+        dual = torch.where(torch.isnan(known), dual, -1e4)
+    dual = domain.clamp_dual(dual)
+    y = domain.to_primal(dual)
+    if known is not None:
+        y = domain.hold(y, known)
+    return State(dual, state.point, state.steps + 1), y
+
+
+class Prepared(NamedTuple):
+    """A problem as a rule wants it.
+
+    Attributes:
+        problem: without its entropy, where the rule applies that itself.
+        tau: (n,) the entropy's weight, or None where there is none or the problem has kept it.
+        rates: (steps,) learned factors of the rule's step size, or None.
+    """
+
+    problem: Problem
+    tau: Tensor | None
+    rates: Tensor | None
+
+    def value(self, y: Tensor, domain: Domain) -> Tensor:
+        """Return the whole objective at y, entropy included, (n,)."""
+        return self._add_entropy(self.problem.value(y), y, domain)
+
+    def gradient(self, y: Tensor, known: Tensor | None) -> Tensor:
+        """Return the gradient that the rule wants, (n, L): zero at labels that are held."""
+        return _zero_at_known(self.problem.gradient(y), known)
+
+    def evaluate(self, y: Tensor, domain: Domain, known: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return ``value`` and ``gradient``, sharing the work."""
+        value, gradient = self.problem.value_and_gradient(y)
+        return self._add_entropy(value, y, domain), _zero_at_known(gradient, known)
+
+    def _add_entropy(self, value: Tensor, y: Tensor, domain: Domain) -> Tensor:
+        return value if self.tau is None else value + self.tau * domain.negative_entropy(y)
+
+    def select(self, rows: Tensor) -> Prepared:
+        """Return the same for some rows."""
+        return Prepared(self.problem.select(rows), take(self.tau, rows), self.rates)
+
+
+def prepare(problem: Problem, rule: Rule) -> Prepared:
+    """Hand the entropy to a rule that applies it itself; leave it in the problem otherwise."""
+    rates = problem.step_rates
+    if rates is not None and not rule.takes_rates:
+        raise InputError(
+            f"The energy has learned StepRates, and {rule} has no step size that they could "
+            "multiply. Use MirrorDescent or ProjectedGradient, or leave StepRates out."
+        )
+    tau = problem.entropy_weight if rule.applies_entropy else None
+    return Prepared(problem if tau is None else problem.without_entropy(), tau, rates)
+
+
+def _zero_at_known(gradient: Tensor, known: Tensor | None) -> Tensor:
+    return gradient if known is None else gradient.masked_fill(~torch.isnan(known), 0.0)
 
 
 @dataclass(frozen=True)
@@ -39,9 +189,7 @@ class GradientRule(Rule):
     takes_rates: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_positive(self.lr, "lr")
-        check_positive(self.decay, "decay", zero=True)
-        check_share(self.momentum, "momentum")
+        check_settings(self, lr="positive", decay="zero or more", momentum="share")
 
     def _rate(self, state: State, here: Iterate) -> Tensor | float:
         rate = self.lr / (1 + self.decay * state.steps) if self.decay else self.lr
@@ -58,17 +206,12 @@ class GradientRule(Rule):
 
 
 @dataclass(frozen=True)
-class MirrorDescent(GradientRule):
+class MirrorDescent(DualRule, GradientRule):
     """Entropic mirror descent: the step is made on the dual θ, and y = to_primal(θ).
 
     An entropy term of weight τ is applied exactly, by dividing the moved dual by
     1 + η_t τ, so that local energy with τ = 1 ends at σ(−local scores).
     """
-
-    applies_entropy: ClassVar[bool] = True
-
-    def init(self, y: Tensor, domain: Domain) -> State:
-        return self._start(domain.clamp_dual(domain.to_dual(y)))
 
     def step(
         self,
@@ -111,7 +254,7 @@ class ProjectedGradient(GradientRule):
 
 
 @dataclass(frozen=True)
-class MeanField(Rule):
+class MeanField(DualRule):
     """Parallel mean field: every label becomes the best response to what the others are now.
 
         θ ← damping · θ − (1 − damping) · ∇E(y) / τ,   y = to_primal(θ)
@@ -141,13 +284,9 @@ class MeanField(Rule):
     """
 
     damping: float = 0.0
-    applies_entropy: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_share(self.damping, "damping")
-
-    def init(self, y: Tensor, domain: Domain) -> State:
-        return self._start(domain.clamp_dual(domain.to_dual(y)))
 
     def step(
         self,
@@ -170,6 +309,95 @@ class MeanField(Rule):
         if self.damping:
             dual = self.damping * state.point + (1 - self.damping) * dual
         return at_dual(state, dual, known, domain)
+
+
+@dataclass(frozen=True)
+class MirrorBundle(DualRule):
+    """Mirror descent that remembers one cut: a proximal bundle method with two of them.
+
+    A gradient g at y says that the objective S (without its entropy) is about S(y) + g·(ȳ − y)
+    nearby: a cut. This rule knows two, the newest and one that stands for all before it, with
+    slope d. Where a step has crossed a kink, the old cut lies e > 0 below S, and the next step
+    descends along the mixture of both slopes that leads back to where the cuts meet. So it
+    walks along kinks, where g alone jumps from side to side. With n = g − d and W the
+    derivative ∂y/∂θ of the mirror map,
+
+        β = [n·W(g + τθ) − e (1/η + τ)] / n·Wn, within 0 and 1 (0 where e ≤ 0)
+        d ← g − β n,   θ ← (θ − η d) / (1 + η τ)
+
+    The step size η grows by ``grow`` at every step, and shrinks by ``shrink`` where the last
+    one raised the objective. It begins where the first step moves no dual further than
+    ``reach``, so the scale of an energy does not matter.
+
+    Args:
+        reach: how far the first step moves the dual of the steepest label.
+        grow: the factor of the step size after a step that lowered the objective.
+        shrink: its factor after one that raised it.
+
+    >>> import torch
+    >>> from spen import Descent, Form, UnitBox
+    >>> from spen.energies.form import Block
+    >>> from spen.energies.form import nonlinearity
+    >>> one = torch.ones(1)
+    >>> at_most_one = Block(torch.ones(1, 2), -one, 9 * one, nonlinearity("relu"))
+    >>> problem = Form(linear=torch.tensor([[-2.0, -3.0]]), blocks=(at_most_one,))
+    >>> Descent(MirrorBundle()).solve(problem, UnitBox(2)).y.round(decimals=2)
+    tensor([[0., 1.]])
+    """
+
+    reach: float = 8.0
+    grow: float = 1.2
+    shrink: float = 0.5
+    uses_value: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_settings(self, reach="positive", grow="positive", shrink="positive")
+        check_share(self.shrink, "shrink")
+        if self.grow < 1:
+            raise InputError(f"grow must be 1 or more; received {self.grow!r}.")
+
+    def step(
+        self,
+        state: State,
+        here: Iterate,
+        tau: Tensor | None,
+        known: Tensor | None,
+        domain: Domain,
+    ) -> tuple[State, Tensor]:
+        if here.value is None:
+            raise InputError("MirrorBundle needs the value of the objective; received None.")
+        value = here.value[:, None]
+        # Cuts are of the objective without its entropy, which the step itself applies exactly.
+        smooth = value
+        if tau is not None:
+            tau = tau[:, None]
+            smooth = value - tau * domain.negative_entropy(here.y)[:, None]
+        if not state.memory:
+            rate = (self.reach / here.gradient.abs().amax(1, keepdim=True)).clamp(*RATES)
+            slope, cut = here.gradient, smooth
+        else:
+            last_rate, old_slope, promised, last_value = state.memory
+            # In arithmetic, because torch.where copies its numbers to the GPU, and waits.
+            raised = (value > last_value).to(value.dtype)
+            rate = last_rate * (self.grow + raised * (self.shrink - self.grow))
+            rate = rate.clamp(*RATES)
+            pull, resistance = here.gradient, 1 / rate
+            if tau is not None:
+                pull, resistance = pull + tau * state.point, resistance + tau
+            change, gap = here.gradient - old_slope, smooth - promised
+            # Also where a bad start has left no promise at all: nan is not above zero.
+            below = ~(gap > 0)
+            gap = gap.masked_fill(below, 0.0)
+            along = domain.covariance(here.y, change, pull)[:, None] - gap * resistance
+            bend = domain.covariance(here.y, change, change)[:, None].clamp(min=FLAT)
+            share_of_old = (along / bend).clamp(0, 1).masked_fill(below, 0.0)
+            slope, cut = here.gradient - share_of_old * change, smooth - share_of_old * gap
+        dual = state.point - rate * slope
+        if tau is not None:
+            dual = dual / (1 + rate * tau)
+        state, y = at_dual(state, dual, known, domain)
+        promised = cut + (slope * (y - here.y)).sum(1, keepdim=True)
+        return state._replace(memory=(rate, slope, promised, value)), y
 
 
 RULES: dict[str, type[Rule]] = {

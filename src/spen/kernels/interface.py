@@ -12,17 +12,18 @@ makes so many steps, and its last iterate is returned: what the unrolled descent
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 CONVERGED, MAX_STEPS, DIVERGED, COMPLETED = 1, 2, 4, 5
 """How a row ended: the codes of ``spen.inference.base.Status`` that a kernel can give."""
 
+KINDS = {"relu": 0, "hardtanh": 1, "softplus": 2, "sigmoid": 3, "square": 4}
+"""The nonlinearities by name, as the numbers that the kernels know them by."""
 
-@dataclass(frozen=True)
-class StepRule:
+
+class StepRule(NamedTuple):
     """How one step is made, in plain numbers: a gradient rule, or the bundle rule.
 
     The gradient rule, with u the point in its own space,
@@ -36,28 +37,22 @@ class StepRule:
     A ``reach`` above 0 says that the rule is ``spen.MirrorBundle(reach, grow, shrink)``, in
     the dual space, whose docstring has the formula.
 
-    >>> StepRule("dual", lr=0.1, momentum=0.95).is_bundle
-    False
-    >>> StepRule("dual", reach=8.0, grow=1.2, shrink=0.5).is_bundle
-    True
+    Kernels are compiled for numbers of these types, so 1.0 is not 1 here.
+
+    >>> StepRule(lr=0.1, momentum=0.95).reach
+    0.0
     """
 
-    space: Literal["dual", "primal"]
     lr: float = 0.0
     momentum: float = 0.0
     decay: float = 0.0
     reach: float = 0.0
     grow: float = 1.0
     shrink: float = 1.0
-
-    @property
-    def is_bundle(self) -> bool:
-        """Whether this is the bundle rule."""
-        return self.reach > 0
+    primal: bool = False
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """When a row ends: after ``max_steps``, or when it meets either tolerance (0: off).
 
     With ``fixed``, after ``max_steps`` in any case, at the iterate that it has come to.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -10,17 +10,14 @@ from torch import Tensor
 
 from spen.batch.context import Context, masked
 from spen.domains import Domain
-from spen.errors import InputError, check_positive, choose
+from spen.errors import InputError, check_settings
+from spen.inference.backward import Implicit
 from spen.inference.base import Inference, Solution
-from spen.inference.implicit import Implicit
+from spen.inference.descent import Descent, solve_through
 from spen.objectives.base import STARTS, Objective, Start, target_of
-from spen.objectives.through_inference import differentiable, solve_through
 
 if TYPE_CHECKING:
     from spen.model import SPEN
-
-LOSSES = ("log", "squared")
-WEIGHTINGS = ("last", "all")
 
 
 @dataclass(frozen=True)
@@ -52,10 +49,8 @@ class EndToEnd(Objective):
     start: Start = "uniform"
 
     def __post_init__(self) -> None:
-        choose(self.delta, dict.fromkeys(LOSSES), "delta")
-        choose(self.weighting, dict.fromkeys(WEIGHTINGS), "weighting")
-        check_positive(self.entropy, "entropy", zero=True)
-        choose(self.start, dict.fromkeys(STARTS), "start")
+        names = {"delta": ("log", "squared"), "weighting": ("last", "all"), "start": STARTS}
+        check_settings(self, **names, entropy="zero or more")
 
     def loss(
         self,
@@ -64,21 +59,21 @@ class EndToEnd(Objective):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        target, descent = target_of(context), differentiable(inference)
-        problem, start = model.pose(context, self.start, self.entropy, generator)
-        if self.weighting == "last":
-            found = descent.solve(problem, model.domain, start, context.known)
-            return self._of(model.domain, found.y, target, context.counted)
-        if isinstance(descent.backward, Implicit):
+        target, domain = target_of(context), model.domain
+        every = self.weighting == "all"
+        if every and isinstance(inference, Descent) and isinstance(inference.backward, Implicit):
             raise InputError(
                 'weighting="all" needs the gradient of every iterate; Implicit gives that of the '
                 'minimum alone. Use Unrolled() or Truncated(k), or weighting="last".'
             )
-        found = replace(descent, trace=True).solve(problem, model.domain, start, context.known)
+        problem, start = model.pose(context, self.start, self.entropy, generator)
+        found = solve_through(inference, problem, domain, start, context.known, trace=every)
+        if not every:
+            return self._loss_at(domain, found.y, target, context.counted)
         iterates = found.iterates[1:]
         steps, counted = len(iterates), context.counted
-        each = self._of(
-            model.domain,
+        each = self._loss_at(
+            domain,
             iterates.flatten(0, 1),
             target.repeat(steps, 1),
             None if counted is None else counted.repeat(steps, 1),
@@ -94,7 +89,7 @@ class EndToEnd(Objective):
         problem, start = model.pose(context, self.start, self.entropy)
         return solve_through(inference, problem, model.domain, start, context.known)
 
-    def _of(self, domain: Domain, y: Tensor, target: Tensor, counted: Tensor | None) -> Tensor:
+    def _loss_at(self, domain: Domain, y: Tensor, target: Tensor, counted: Tensor | None) -> Tensor:
         """Return the loss of each row, (n,)."""
         if self.delta == "log":
             return masked(domain.log_loss(y, target), counted).sum(1)

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from spen.batch.context import Context
-from spen.energies.augmentation import LossAugmentation
+from spen.energies.augmentation import LOSSES, LossAugmentation
 from spen.energies.base import Problem
-from spen.errors import check_positive, choose
+from spen.errors import check_settings, one_of
 from spen.inference.base import Inference, Solution
-from spen.losses import loss_named
 from spen.objectives.base import STARTS, Objective, Start, target_of
 
 if TYPE_CHECKING:
@@ -43,10 +42,8 @@ class Hinge(Objective):
     entropy: float = 0.0
 
     def __post_init__(self) -> None:
-        loss_named(self.delta)
-        check_positive(self.margin, "margin")
-        check_positive(self.entropy, "entropy", zero=True)
-        choose(self.start, dict.fromkeys(STARTS), "start")
+        one_of(self.delta, LOSSES, "loss")
+        check_settings(self, margin="positive", entropy="zero or more", start=STARTS)
 
     def loss(
         self,

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from spen.batch.context import Context, masked
-from spen.errors import check_positive, check_share, choose
+from spen.domains import Domain
+from spen.errors import check_settings
 from spen.inference.base import Inference, Solution
+from spen.inference.descent import solve_through
 from spen.objectives.base import STARTS, Objective, Start, target_of
-from spen.objectives.marks import log_loss_of_marks
-from spen.objectives.through_inference import solve_through
+from spen.objectives.label_wise import log_loss_of_marks
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -53,11 +54,8 @@ class UnrolledLikelihood(Objective):
     f1: float = 0.0
 
     def __post_init__(self) -> None:
-        check_share(self.missing, "missing")
-        check_positive(self.f1, "f1", zero=True)
-        check_positive(self.entropy, "entropy", zero=True)
-        check_share(self.reveal, "reveal")
-        choose(self.start, dict.fromkeys(STARTS), "start")
+        shares, weights = dict.fromkeys(("missing", "reveal"), "share"), "zero or more"
+        check_settings(self, **shares, entropy=weights, f1=weights, start=STARTS)
 
     def loss(
         self,
@@ -66,80 +64,56 @@ class UnrolledLikelihood(Objective):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        target = target_of(context)
-        if not self.reveal or generator is None:
-            y = self._solve(model, inference, context, generator).y
-            return self._loss_of(model, y, context)
-        given = self._revealed(context, generator)
-        y, y_given = self._solve_both(model, inference, context, given, generator)
-        left = masked(self._log_loss(model, y_given, target), context.counted)
-        hidden = torch.where(torch.isnan(known_of(given)), left, 0.0)
-        return self._loss_of(model, y, context) + hidden.sum(1)
+        target, counted, domain = target_of(context), context.counted, model.domain
+        given = self._reveal_labels(context, target, generator)
+        free, start = model.pose(context, self.start, self.entropy, generator)
+        if given is None:
+            y = solve_through(inference, free, domain, start, context.known).y
+            return self._loss_at(y, target, counted, domain)
+        # Features do not learn from what labels say about each other, nor do local energies.
+        beside = replace(context, features=context.features.detach(), known=given)
+        held = model.smoothed(beside, self.entropy, generator, train_local=False)
+        if (both := free.stack(held)) is None:
+            y = solve_through(inference, free, domain, start, context.known).y
+            y_given = solve_through(inference, held, domain, start, given).y
+        else:
+            known = torch.cat([_known_or_nan(context, target), given])
+            twice = None if start is None else torch.cat([start, start])
+            y, y_given = solve_through(inference, both, domain, twice, known).y.chunk(2)
+        left = masked(self._log_loss(y_given, target, domain), counted)
+        hidden = torch.where(torch.isnan(given), left, 0.0)
+        return self._loss_at(y, target, counted, domain) + hidden.sum(1)
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
-        return self._solve(model, inference, context, None)
+        problem, start = model.pose(context, self.start, self.entropy)
+        return solve_through(inference, problem, model.domain, start, context.known)
 
-    def _log_loss(self, model: SPEN, y: Tensor, target: Tensor) -> Tensor:
-        domain = model.domain
+    def _log_loss(self, y: Tensor, target: Tensor, domain: Domain) -> Tensor:
         return log_loss_of_marks(domain, domain.to_dual(y), target, self.missing)
 
-    def _loss_of(self, model: SPEN, y: Tensor, context: Context) -> Tensor:
+    def _loss_at(self, y: Tensor, target: Tensor, counted: Tensor | None, domain: Domain) -> Tensor:
         """Return the loss of each row at y."""
-        target = target_of(context)
-        loss = masked(self._log_loss(model, y, target), context.counted).sum(1)
+        loss = masked(self._log_loss(y, target, domain), counted).sum(1)
         if not self.f1:
             return loss
-        counts = masked(torch.ones_like(y), context.counted)
+        counts = masked(torch.ones_like(y), counted)
         both, sizes = (counts * y * target).sum(1), (counts * (y + target)).sum(1)
         return loss + self.f1 * (1 - 2 * both / sizes.clamp_min(1e-6))
 
-    def _revealed(self, context: Context, generator: torch.Generator) -> Context:
-        """Return the batch with some of its labels known, and features that do not learn."""
-        target = target_of(context)
-
-        def uniform(*shape: int) -> Tensor:
-            return torch.rand(shape, generator=generator, dtype=target.dtype, device=target.device)
-
+    def _reveal_labels(
+        self, context: Context, target: Tensor, generator: torch.Generator | None
+    ) -> Tensor | None:
+        """Return the known labels with some of the true ones among them; None to reveal none."""
+        if not self.reveal or generator is None:
+            return None
+        like = {"generator": generator, "dtype": target.dtype, "device": target.device}
         rows, labels = target.shape
-        shown = uniform(rows, labels) < self.reveal * uniform(rows, 1)
+        shown = torch.rand(rows, labels, **like) < self.reveal * torch.rand(rows, 1, **like)
         if context.observed is not None:
             shown = shown & context.observed
-        known = torch.where(shown, target, known_of(context))
-        return replace(context, features=context.features.detach(), known=known)
-
-    def _solve(
-        self,
-        model: SPEN,
-        inference: Inference,
-        context: Context,
-        generator: torch.Generator | None,
-    ) -> Solution:
-        problem, start = model.pose(context, self.start, self.entropy, generator)
-        return solve_through(inference, problem, model.domain, start, context.known)
-
-    def _solve_both(
-        self,
-        model: SPEN,
-        inference: Inference,
-        context: Context,
-        given: Context,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, Tensor]:
-        """Return y of the batch, and of the batch with labels given, in one solve if possible."""
-        domain = model.domain
-        free, start = model.pose(context, self.start, self.entropy, generator)
-        held = model.smoothed(given, self.entropy, generator, train_local=False)
-        if (both := free.stack(held)) is None:
-            y = solve_through(inference, free, domain, start, context.known).y
-            return y, solve_through(inference, held, domain, start, given.known).y
-        known = torch.cat([known_of(context), known_of(given)])
-        twice = None if start is None else torch.cat([start, start])
-        first, second = solve_through(inference, both, domain, twice, known).y.chunk(2)
-        return first, second
+        return torch.where(shown, target, _known_or_nan(context, target))
 
 
-def known_of(context: Context) -> Tensor:
+def _known_or_nan(context: Context, target: Tensor) -> Tensor:
     """Return the known labels of a context: nan everywhere where it has none."""
-    if context.known is not None:
-        return context.known
-    return torch.full_like(target_of(context), torch.nan)
+    return torch.full_like(target, torch.nan) if context.known is None else context.known

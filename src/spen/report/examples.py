@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from spen.inference.bundle import MirrorBundle
 from spen.inference.descent import Descent
-from spen.inference.rules import MeanField, MirrorDescent, ProjectedGradient
+from spen.inference.rules import MeanField, MirrorBundle, MirrorDescent, ProjectedGradient
 from spen.objectives.hinge import Hinge
-from spen.objectives.likelihood import CrossEntropy
-from spen.objectives.squared import SquaredError
+from spen.objectives.label_wise import CrossEntropy, SquaredError
 from spen.objectives.unrolled import UnrolledLikelihood
 from spen.report.subject import Subject, packed, rounded
 

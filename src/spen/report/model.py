@@ -6,16 +6,14 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from spen.domains import UnitBox
-from spen.energies.base import Energy, energy_terms
+from spen.energies.base import Energy, UnsizedEnergy, energy_terms
 from spen.energies.label import LabelEnergy
-from spen.energies.unsized import UnsizedEnergy
 from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import Prediction
-from spen.features import MLP, Identity
+from spen.features import MLP, Identity, LabelScores
 from spen.inference.descent import Descent
-from spen.objectives.likelihood import CrossEntropy
+from spen.objectives.label_wise import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
-from spen.stacking import LabelScores
 from spen.training.checkpoint import History
 
 DECODINGS = {

@@ -26,7 +26,7 @@ from spen.inference.base import Solution
 from spen.inference.descent import Descent
 from spen.metrics import counts, row_f1
 from spen.model import SPEN
-from spen.objectives.likelihood import CrossEntropy
+from spen.objectives.label_wise import CrossEntropy
 
 LARGEST_LABELLING = 4_000_000
 """Entries of the label matrix that a page looks at; of more rows a random part is taken."""

@@ -21,7 +21,7 @@ from spen.data.catalog import find
 from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import HELD_OUT
 from spen.inference.fused import solve_fused
-from spen.inference.rule import Iterate
+from spen.inference.rules import Iterate
 from spen_paper.bench.timing import note
 from spen_paper.fits import dataset_of
 from spen_paper.settings import classifier, settings_of

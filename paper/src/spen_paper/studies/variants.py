@@ -8,7 +8,7 @@ from typing import Any
 
 import spen
 from spen import Split, Stage
-from spen.energies.unsized import UnsizedTerm
+from spen.energies.base import UnsizedTerm
 from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import Plan
 from spen.estimators.recipe import is_auto

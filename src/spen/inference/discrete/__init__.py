@@ -1,0 +1,1 @@
+"""Solvers that return labellings of pairwise and small problems, or bounds of them."""
