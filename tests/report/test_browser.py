@@ -90,7 +90,7 @@ def test_the_stepper_moves_from_the_start_to_the_answer(opened, subject, facts):
     press(opened, "[aria-label='Next step']")
     one = shown(opened)
     assert one != dict.fromkeys(names, 0.5)
-    trace = subject.solve(np.array([row]), trace=True).trace
+    trace = subject.solve_traced(np.array([row])).trace
     assert one == pytest.approx(dict(zip(names, trace.y[1, 0].tolist(), strict=True)), abs=1e-4)
     assert opened.execute_script(slider + "return s.value") == "1"
     press(opened, "[aria-label='Previous step']")
@@ -111,7 +111,7 @@ def test_a_label_that_is_set_moves_the_others_as_python_says(opened, subject, fa
     known = np.full((1, 6), np.nan)
     known[0, label] = value
     rows = subject.scaled[[example["row"] - 1]]
-    expected = subject.prediction.solve(subject.model, rows, known).y[0].tolist()
+    expected = subject.predictor.prediction.solve(subject.model, rows, known).y[0].tolist()
     after = shown(opened)
     assert after == pytest.approx(dict(zip(subject.label_names, expected, strict=True)), abs=2e-3)
     others = [name for k, name in enumerate(subject.label_names) if k != label]
@@ -130,7 +130,7 @@ def test_two_labels_may_be_set(opened, subject, facts):
     known = torch.full((1, 6), torch.nan)
     known[0, 0], known[0, 5] = 1, 0
     rows = subject.scaled[[example["row"] - 1]]
-    expected = subject.prediction.solve(subject.model, rows, known.numpy()).y[0].tolist()
+    expected = subject.predictor.prediction.solve(subject.model, rows, known.numpy()).y[0].tolist()
     assert shown(opened) == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=2e-3)
 
 

@@ -10,9 +10,9 @@ from pages import fitted, subject_of
 import spen
 from spen.metrics import calibration_error
 from spen.report.examples import example_facts
+from spen.report.label_relations import global_terms, interactions, meetings
 from spen.report.page import gather
 from spen.report.scores import calibration_facts, hardest_rows, label_scores
-from spen.report.structure import global_terms, interactions, meetings
 from spen.report.subject import Judged
 
 
@@ -56,7 +56,7 @@ def test_the_hardest_rows_have_the_lowest_f1_and_their_energies(subject):
     assert [row["f1"] for row in rows] == sorted(row["f1"] for row in rows)
     assert rows[0]["f1"] == pytest.approx(100 * subject.row_scores.min(), abs=0.06)
     k = rows[0]["row"] - 1
-    domain, entropy = subject.model.domain, subject.prediction.objective.entropy
+    domain, entropy = subject.model.domain, subject.predictor.prediction.objective.entropy
     energy = subject.model.energy_of(subject.scaled[[k]], subject.truth[[k]])
     assert domain.negative_entropy(torch.from_numpy(subject.truth[[k]])).item() == 0
     gap = energy - subject.solution.energy[k]
@@ -129,7 +129,7 @@ def test_where_the_page_cannot_infer_answers_are_put_into_it(kind):
     label, row = example["shown"][1], example["row"] - 1
     known = np.full((1, subject.model.domain.size), np.nan)
     known[0, label] = 1
-    solution = subject.solve(np.array([row]), known)
+    solution = subject.predictor.solve(subject.scaled[[row]], known)
     answer = example["answers"][f"{label}=1"]
     assert np.allclose(answer["y"], solution.y[0, example["shown"]], atol=1e-3)
     assert answer["y"][1] == 1

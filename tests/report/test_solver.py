@@ -92,11 +92,7 @@ def how_of(rule, stopping, fixed):
         "rule": type(rule).__name__,
         "settings": dict(vars(rule)),
         "fixed": fixed,
-        "stopping": {
-            "maxSteps": stopping.max_steps,
-            "objectiveRtol": stopping.objective_rtol,
-            "iterateAtol": stopping.iterate_atol,
-        },
+        "stopping": dict(vars(stopping)),
     }
 
 
@@ -166,7 +162,7 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
         listed = None if held is None else [
             ["nan" if v != v else v for v in row] for row in held.tolist()
         ]  # fmt: skip
-        clf, calibration = subject.classifier, subject.calibration
+        clf, calibration = subject.classifier, subject.predictor.calibration
         tuned = clf.tuned_.tolist() if isinstance(clf.tuned_, np.ndarray) else clf.tuned_
         answers = run_solver(
             SOLVE,
@@ -175,7 +171,7 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
             calibration={"scale": calibration.scale, "shift": calibration.shift.tolist()},
             decoding={"name": clf.plan_.decoding, "tuned": tuned},
         )
-        solution = subject.prediction.solve(subject.model, subject.scaled[rows], held)
+        solution = subject.predictor.prediction.solve(subject.model, subject.scaled[rows], held)
         # Single precision there, double here.
         assert np.allclose([a["y"] for a in answers], solution.y.numpy(), atol=2e-3)
         with warnings.catch_warnings():

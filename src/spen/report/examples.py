@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from spen.estimators.plan import Prediction
+from spen.inference.base import Trace
 from spen.inference.descent import Descent
 from spen.inference.rules import MeanField, MirrorBundle, MirrorDescent, ProjectedGradient
 from spen.objectives.hinge import Hinge
@@ -36,21 +38,17 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     """
     chosen = choose_rows(subject)
     rows = np.array([row for row, _ in chosen], dtype=int)
-    solution = subject.solve(rows, trace=True)
-    end = solution.y.cpu().numpy()
-    if solution.trace is None:
-        ys, energies = end[None], solution.energy.cpu().numpy()[None]
-    else:
-        ys, energies = solution.trace.y.cpu().numpy(), solution.trace.energy.cpu().numpy()
+    solution = subject.solve_traced(rows)
     # Without a trace there is one frame, whatever the solver counts as steps.
-    steps = solution.steps.cpu().numpy() * (solution.trace is not None)
+    trace = solution.trace or Trace(solution.y[None], solution.energy[None])
+    steps = solution.steps * (solution.trace is not None)
+    ys, energies, end = (part.cpu().numpy() for part in (trace.y, trace.energy, solution.y))
+    label_wise = end if subject.label_wise is None else subject.label_wise[rows].cpu().numpy()
     found = page_inference(subject, rows)
     examples = []
-    for k, (row, why) in enumerate(chosen):
+    for k, ((row, why), last) in enumerate(zip(chosen, steps.tolist(), strict=True)):
         truth = subject.truth[row]
-        likely = end[k] if subject.label_wise is None else subject.label_wise[row]
-        shown = shown_labels(truth, likely, end[k])
-        last = int(steps[k])
+        shown = shown_labels(truth, label_wise[k], end[k])
         example: dict[str, Any] = {
             "row": int(subject.judged.numbers[row]) + 1,
             "why": why,
@@ -70,15 +68,12 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     if isinstance(found, str):
         _add_answers(subject, rows, examples)
         return facts | {"inference": None, "why_not": found}
-    calibration, tuned = subject.calibration, subject.classifier.tuned_
+    calibration, tuned = subject.predictor.calibration, np.asarray(subject.classifier.tuned_)
     return facts | {
         "inference": found,
         "why_not": None,
         "calibration": {"scale": calibration.scale, "shift": calibration.shift.tolist()},
-        "decoding": {
-            "name": subject.classifier.plan_.decoding,
-            "tuned": tuned.tolist() if isinstance(tuned, np.ndarray) else tuned,
-        },
+        "decoding": {"name": subject.predictor.decoding, "tuned": tuned.tolist()},
     }
 
 
@@ -132,13 +127,12 @@ def _add_answers(subject: Subject, rows: np.ndarray, examples: list[dict[str, An
     known = np.full((len(settings), subject.model.domain.size), np.nan, dtype=np.float32)
     for number, (_, label, value) in enumerate(settings):
         known[number, label] = value
-    solution = subject.solve(rows[[k for k, _, _ in settings]], known)
-    ys, energies = solution.y.cpu().numpy(), solution.energy.cpu().numpy()
+    solution = subject.predictor.solve(subject.scaled[rows[[k for k, _, _ in settings]]], known)
     for number, (k, label, value) in enumerate(settings):
         example = examples[k]
         example.setdefault("answers", {})[f"{label}={value}"] = {
-            "y": rounded(ys[number, example["shown"]]),
-            "energy": round(float(energies[number]), 4),
+            "y": rounded(solution.y[number, example["shown"]]),
+            "energy": rounded(solution.energy[number]),
         }
 
 
@@ -149,22 +143,19 @@ def page_inference(subject: Subject, rows: np.ndarray) -> dict[str, Any] | str:
     The result has ``how`` (rule and stopping), the shared ``blocks``, and ``rows``: the terms
     of each row and where its inference starts. Arrays are packed (see ``packed``).
     """
-    if not subject.takes_sets:
+    if subject.predictor.exclusive:
         return "a page infers sets of labels, and this model predicts classes"
-    how = _rule_and_stopping(subject)
+    how = _rule_and_stopping(subject.predictor.prediction)
     if isinstance(how, str):
         return how
-    model, objective = subject.model, subject.prediction.objective
-    context = subject.context(rows)
-    problem, start = model.pose(context, objective.start, objective.entropy)
-    form = problem.form
+    model, objective = subject.model, subject.predictor.prediction.objective
+    context, _ = next(model.contexts(subject.scaled[rows]))
+    form = model.smoothed(context, objective.entropy).form
     if form is None:
         return "the energy has no canonical form"
     if sum(block.measurements.numel() for block in form.blocks) > LARGEST:
         return "the energy has too many weights for a page"
-    if start is None:
-        start = model.domain.uniform(context.features)
-    size = model.domain.size
+    start = model.starting_point(context, objective.start)
     blocks = [
         {
             "measurements": packed(block.measurements),
@@ -176,12 +167,9 @@ def page_inference(subject: Subject, rows: np.ndarray) -> dict[str, Any] | str:
     terms = [
         {
             "constant": 0.0 if form.constant is None else float(form.constant[k]),
-            "linear": packed(torch.zeros(size) if form.linear is None else form.linear[k]),
+            "linear": packed(torch.zeros_like(start[k]) if form.linear is None else form.linear[k]),
             "quadratic": None if form.quadratic is None else packed(form.quadratic[k]),
-            "biases": [
-                packed(block.bias if block.bias.ndim == 1 else block.bias[k])
-                for block in form.blocks
-            ],
+            "biases": [packed(block.bias.expand(len(start), -1)[k]) for block in form.blocks],
             "tau": 0.0 if form.tau is None else float(form.tau[k]),
             "start": packed(start[k]),
         }
@@ -190,9 +178,9 @@ def page_inference(subject: Subject, rows: np.ndarray) -> dict[str, Any] | str:
     return {"how": how, "blocks": blocks, "rows": terms}
 
 
-def _rule_and_stopping(subject: Subject) -> dict[str, Any] | str:
+def _rule_and_stopping(prediction: Prediction) -> dict[str, Any] | str:
     """Return the rule and the stopping of predictions in plain numbers, or why that cannot be."""
-    objective, inference = subject.prediction.objective, subject.prediction.inference
+    objective, inference = prediction.objective, prediction.inference
     if type(objective) in (CrossEntropy, SquaredError):
         return {"rule": "none", "fixed": True}
     if type(objective) not in (Hinge, UnrolledLikelihood):
@@ -208,9 +196,5 @@ def _rule_and_stopping(subject: Subject) -> dict[str, Any] | str:
         "rule": type(rule).__name__,
         "settings": asdict(rule),
         "fixed": fixed,
-        "stopping": {
-            "maxSteps": stopping.max_steps,
-            "objectiveRtol": stopping.objective_rtol,
-            "iterateAtol": stopping.iterate_atol,
-        },
+        "stopping": asdict(stopping),
     }

@@ -67,16 +67,16 @@ def _record_in(line: str) -> dict[str, Any] | None:
 
 
 def _why_nothing(folder: Path, files: list[Path], others: int, broken: int) -> str:
-    has = "no records.jsonl, no model (*.spen) and no picture"
+    records = "no records.jsonl"
     if files:
-        has = (
+        records = (
             f"no whole record of a run in {', '.join(path.name for path in files)} ({broken} lines "
-            f"are cut off or are not JSON, {others} have no metrics), no model (*.spen) and no "
-            "picture"
+            f"are cut off or are not JSON, {others} have no metrics)"
         )
     return (
-        f"{folder} has nothing to report: {has}. Name the --out folder of a `spen reproduce` or "
-        "`spen demo`, or a model file: spen report model.spen --data FILE."
+        f"{folder} has nothing to report: {records}, no model (*.spen) and no picture. Name the "
+        "--out folder of a `spen reproduce` or `spen demo`, or a model file: spen report "
+        "model.spen --data FILE."
     )
 
 
@@ -102,21 +102,21 @@ def _tables(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _table(experiment: str, dataset: str, lines: list[Line]) -> dict[str, Any]:
-    scores = [[_numbers(run["metrics"]) for run in members] for _, members in lines]
-    names = {name for some in scores for each in some for name in each}
+    scores = [_numbers([run["metrics"] for run in members]) for _, members in lines]
+    names = set().union(*scores)
     metrics = [name for name in FIRST_METRICS if name in names]
     metrics += sorted(names - set(metrics))
     header = ["method", "variant", "training rows", "decoding", "settings"]
     header += ["runs", *metrics, "seconds"]
     rows, points = [], []
     short_names = _short_names([said for said, _ in lines])
-    for (said, members), name, some in zip(lines, short_names, scores, strict=True):
-        values = [_values(some, metric) for metric in metrics]
-        seconds = _values([_numbers(run) for run in members], "seconds")
+    for (said, members), name, found in zip(lines, short_names, scores, strict=True):
+        values = [found.get(metric, []) for metric in metrics]
+        seconds = _numbers(members).get("seconds", [])
         rows.append([*said, len(members), *map(_mean, values), _mean(seconds)])
         if values and values[0]:
-            mean, spread = statistics.fmean(values[0]), _spread(values[0])
-            points.append([name, round(mean, 4), round(spread, 4)])
+            mean, spread = round(statistics.fmean(values[0]), 4), round(_spread(values[0]), 4)
+            points.append([name, mean - spread, mean, mean + spread])
     # A column that says the same nothing everywhere is left out.
     kept = [i for i in range(len(header)) if any(row[i] != "" for row in rows)]
     return {
@@ -139,16 +139,14 @@ def _short_names(lines: list[list[str]]) -> list[str]:
     return [", ".join(line[i] for i in (0, *differs) if line[i]) for line in lines]
 
 
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    return {
-        str(name): float(value)
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    }
-
-
-def _values(records: list[dict[str, float]], name: str) -> list[float]:
-    return [record[name] for record in records if name in record]
+def _numbers(records: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Return the numbers that records have under each name; nan is none."""
+    values: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record.items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+                values.setdefault(str(name), []).append(float(value))
+    return values
 
 
 def _spread(values: list[float]) -> float:
@@ -190,8 +188,7 @@ def _pictures(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
     stems = {path.stem for path in folder.iterdir() if path.suffix in kinds}
     pictures, left_out = [], []
     for stem in sorted(stems):
-        paths = [folder / f"{stem}{suffix}" for suffix in kinds]
-        paths = [path for path in paths if path.is_file()]
+        paths = [path for suffix in kinds if (path := folder / f"{stem}{suffix}").is_file()]
         small = [path for path in paths if path.stat().st_size <= LARGEST_PICTURE]
         if not small:
             left_out += [path.name for path in paths]

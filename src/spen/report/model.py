@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
-from spen.domains import UnitBox
 from spen.energies.base import Energy, UnsizedEnergy, energy_terms
 from spen.energies.label import LabelEnergy
 from spen.estimators.base import LabelClassifier
@@ -30,7 +29,7 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
     The result has ``facts`` and ``settings``, both lists of [name, text].
     """
     model, plan = classifier.model_, classifier.plan_
-    takes_sets = isinstance(model.domain, UnitBox)
+    takes_sets = not classifier.predictor_.exclusive
     facts = [
         ["labels" if takes_sets else "classes", f"{model.domain.size:,}"],
         ["features", f"{classifier.n_features_in_:,}"],
@@ -41,7 +40,10 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
         ["inference", _inference(plan.prediction)],
     ]
     if takes_sets:
-        facts.append(["decoding", f"{DECODINGS[plan.decoding]}{_tuned(classifier)}"])
+        words = DECODINGS[plan.decoding]
+        if plan.decoding == "threshold" and classifier.tuned_ is not None:
+            words += f", {float(classifier.tuned_):.2f}"
+        facts.append(["decoding", words])
     if plan.cross_fit:
         facts.append(["training", f"the energy is cross-fitted over {plan.folds} folds"])
     score = "F1" if takes_sets else "accuracy"
@@ -64,34 +66,21 @@ def training_facts(classifier: LabelClassifier) -> list[dict[str, Any]]:
     names = ("the run that tunes, on part of the rows", "the last run, on all rows")
     if classifier.plan_.cross_fit:
         names = ("the energy's training", "the label-wise model's, on all rows")
-    runs = zip(names, (classifier.history_, classifier.refit_history_), strict=True)
-    return [
-        {"run": name, "stages": _stages(history)}
-        for name, history in runs
-        if history is not None and history.epochs
-    ]
-
-
-def _stages(history: History) -> list[dict[str, Any]]:
     stages = []
-    for name in dict.fromkeys(epoch.stage for epoch in history.epochs):
-        epochs = history.stage(name)
-        scores = [round(100 * epoch.score, 2) for epoch in epochs if epoch.score is not None]
-        stage = {
-            "name": name,
-            "loss": [float(f"{epoch.loss:.6g}") for epoch in epochs],
-            "score": scores if len(scores) == len(epochs) else None,
-            "seconds": round(sum(epoch.seconds for epoch in epochs), 2),
-        }
-        stages.append(stage)
+    for run, history in zip(names, (classifier.history_, classifier.refit_history_), strict=True):
+        history = history or History()
+        for name in dict.fromkeys(epoch.stage for epoch in history.epochs):
+            epochs = history.stage(name)
+            scores = [round(100 * epoch.score, 2) for epoch in epochs if epoch.score is not None]
+            stage = {
+                "run": run,
+                "name": name,
+                "loss": [float(f"{epoch.loss:.6g}") for epoch in epochs],
+                "score": scores if len(scores) == len(epochs) else None,
+                "seconds": round(sum(epoch.seconds for epoch in epochs), 2),
+            }
+            stages.append(stage)
     return stages
-
-
-def _tuned(classifier: LabelClassifier) -> str:
-    tuned = classifier.tuned_
-    if classifier.plan_.decoding != "threshold" or tuned is None:
-        return ""
-    return f", {float(tuned):.2f}"
 
 
 def _network(features: Any) -> str:

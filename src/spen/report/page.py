@@ -21,8 +21,8 @@ from spen.files import versions, write_atomically
 from spen.report import charts, scores
 from spen.report.examples import example_facts
 from spen.report.folder import folder_facts
+from spen.report.label_relations import pair_facts, structure_facts
 from spen.report.model import model_facts, training_facts
-from spen.report.structure import pair_facts, structure_facts
 from spen.report.subject import Judged, Subject, common_beginning
 
 ASSETS = ("page.css", "solver.js", "player.js", "page.js")
@@ -103,10 +103,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters["fixed"] = _fixed
+    environment.filters |= {"fixed": _fixed, "shorten": charts.shorten}
     folder = files("spen.report") / "assets"
     assets = {name: Markup((folder / name).read_text(encoding="utf-8")) for name in ASSETS}
-    environment.globals |= {"assets": assets, "charts": charts}
+    environment.globals |= {"assets": assets, "charts": charts, "zip": zip}
     return environment
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from spen.inference.descent import Descent
-from spen.metrics import example_f1, score_all
+from spen.metrics import calibration_error, example_f1, score_all, subset_accuracy
+from spen.report.charts import ticks
 from spen.report.subject import Subject, rounded
 
 SCORE_NAMES = {
@@ -40,15 +41,15 @@ POINTS = 24
 
 def score_facts(subject: Subject) -> list[dict[str, Any]]:
     """Return every score on the judged rows with its rule; in percent, None where undefined."""
-    if not subject.takes_sets:
-        right = (subject.truth.argmax(1) == subject.predicted.argmax(1)).mean()
+    if subject.predictor.exclusive:
+        right = _percent(subset_accuracy(subject.truth, subject.predicted))
         rule = "share of rows whose class is right"
-        return [{"name": "accuracy", "value": round(100 * float(right), 2), "rule": rule}]
+        return [{"name": "accuracy", "value": right, "rule": rule}]
     scores = score_all(subject.truth, subject.predicted, subject.probabilities)
     return [
         {
             "name": SCORE_NAMES.get(name, name.replace("_", " ")),
-            "value": round(100 * score.value, 2) if score.value == score.value else None,
+            "value": _percent(score.value),
             "rule": score.rule,
         }
         for name, score in scores.items()
@@ -63,8 +64,8 @@ def label_scores(subject: Subject) -> dict[str, Any]:
     names, rows = subject.label_names, []
     for i in np.argsort(-counts[:, 1], kind="stable")[:MOST_LABELS]:
         hits, true, said = counts[i].tolist()
-        scores = [_percent(hits, said), _percent(hits, true), _percent(2 * hits, true + said)]
-        rows.append([names[i], true, said, *scores])
+        ratios = ((hits, said), (hits, true), (2 * hits, true + said))
+        rows.append([names[i], true, said, *(_percent(*ratio, digits=1) for ratio in ratios)])
     never = int(((counts[:, 1] > 0) & (counts[:, 2] == 0)).sum())
     return {"rows": rows, "labels": len(names), "never_predicted": never}
 
@@ -74,18 +75,15 @@ def calibration_facts(subject: Subject) -> dict[str, Any]:
     known = ~np.isnan(subject.truth)
     p, t = subject.probabilities[known].astype(float), subject.truth[known]
     interval = np.minimum((p * BINS).astype(int), BINS - 1)
-    counts = np.bincount(interval, minlength=BINS)
-    used = counts > 0
-    mean = np.bincount(interval, p, minlength=BINS)[used] / counts[used]
-    share = np.bincount(interval, t, minlength=BINS)[used] / counts[used]
-    gap = float((np.abs(mean - share) * counts[used]).sum() / max(1, counts.sum()))
+    _, used, counts = np.unique(interval, return_inverse=True, return_counts=True)
+    mean, share = np.bincount(used, p) / counts, np.bincount(used, t) / counts
     return {
         "bins": BINS,
         "decisions": int(counts.sum()),
         "probability": rounded(mean),
         "share": rounded(share),
-        "counts": counts[used].tolist(),
-        "error": round(100 * gap, 2),
+        "counts": counts.tolist(),
+        "error": _percent(calibration_error(subject.truth, subject.probabilities, bins=BINS)),
     }
 
 
@@ -99,9 +97,9 @@ def hardest_rows(subject: Subject) -> list[dict[str, Any]]:
     known = ~np.isnan(truth)
     right = np.where(truth == 1, p, 1 - p)
     losses = -(np.log(np.maximum(right, 1e-12)) * known).sum(1)
-    scores = np.where(known.any(1), subject.row_scores, np.inf)
-    order = np.lexsort([-losses, scores])[:HARDEST]
-    order = order[np.isfinite(scores[order])]
+    # What is not a number, as of a row of which nothing is known, comes last.
+    order = np.lexsort([-losses, subject.row_scores])[:HARDEST]
+    order = order[np.isfinite(subject.row_scores[order])]
     if not len(order):
         return []
     names = subject.label_names
@@ -122,20 +120,16 @@ def hardest_rows(subject: Subject) -> list[dict[str, Any]]:
     ]
 
 
-def _percent(part: int, total: int) -> float | None:
-    return round(100 * part / total, 1) if total else None
-
-
 def convergence_facts(subject: Subject) -> dict[str, Any] | None:
     """Return the steps to converge and the curves along them; None where nothing iterates."""
-    inference = subject.prediction.inference
-    steps = subject.solution.steps
+    inference, steps = subject.predictor.prediction.inference, subject.solution.steps
     if not isinstance(inference, Descent) or not bool((steps > 0).any()):
         return None
     # A missing label counts as off where an energy of the truth is wanted.
     truth = np.nan_to_num(subject.truth)
-    found = subject.classifier.predictor_.diagnose(subject.judged.rows.X, truth)
-    counts, edges = np.histogram(found.steps, bins=_round_edges(found.steps))
+    found = subject.predictor.diagnose(subject.judged.rows.X, truth)
+    # A bar is of a round number of steps; there are about thirty at most.
+    edges = ticks(int(found.steps.min()), int(found.steps.max()) + 1, 30, least=1)
     middle, most = np.percentile(found.steps, [50, 90])
     return {
         "rows": len(found.steps),
@@ -145,42 +139,34 @@ def convergence_facts(subject: Subject) -> dict[str, Any] | None:
         "middle": int(middle),
         "most": int(most),
         "slowest": int(found.steps.max()),
-        "counts": counts.tolist(),
-        "edges": edges.tolist(),
+        "counts": np.histogram(found.steps, bins=edges)[0].tolist(),
+        "edges": edges,
         "along": _course(subject, int(steps.max())),
     }
-
-
-def _round_edges(steps: np.ndarray) -> np.ndarray:
-    """Return edges at round numbers of steps, at most thirty of them."""
-    low, high = int(steps.min()), int(steps.max()) + 1
-    widths = (factor * 10**power for power in range(9) for factor in (1, 2, 5))
-    width = next(width for width in widths if (high - low) / width <= 30)
-    return np.arange(low // width * width, high + width, width)
 
 
 def _course(subject: Subject, steps: int) -> dict[str, Any] | None:
     """Return the mean energy above its end and the score at some steps of a prediction."""
     n, size = subject.truth.shape
     rows = np.arange(min(n, MOST_TRACED, max(1, TRACED_NUMBERS // (size * (steps + 1)))))
-    trace = subject.solve(rows, trace=True).trace
+    trace = subject.solve_traced(rows).trace
     if trace is None:
         return None
-    last = len(trace.y) - 1
-    at = np.unique(np.round(np.geomspace(1, last + 1, POINTS)).astype(int) - 1)
+    at = np.unique(np.round(np.geomspace(1, len(trace.y), POINTS)).astype(int) - 1)
     energy = trace.energy.double().mean(1).cpu().numpy()
-    scores = []
-    for step in at:
-        y = trace.y[step].cpu().numpy()
-        if subject.takes_sets:
-            score = example_f1(subject.truth[rows], subject.labels_of(y))
-        else:
-            score = float((subject.truth[rows].argmax(1) == y.argmax(1)).mean())
-        scores.append(round(100 * score, 2) if score == score else None)
+    name, metric = "F1", example_f1
+    if subject.predictor.exclusive:
+        name, metric = "accuracy", subset_accuracy
+    scores = (metric(subject.truth[rows], subject.labels_of(trace.y[step])) for step in at)
     return {
         "rows": len(rows),
         "steps": at.tolist(),
         "energy": [float(f"{energy[step]:.6g}") for step in at],
-        "score_name": "F1" if subject.takes_sets else "accuracy",
-        "score": scores,
+        "score_name": name,
+        "score": [_percent(score) for score in scores],
     }
+
+
+def _percent(part: float, total: float = 1, digits: int = 2) -> float | None:
+    """Return a share in percent; None where it is undefined."""
+    return round(100 * part / total, digits) if total and part == part else None

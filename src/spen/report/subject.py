@@ -12,19 +12,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from spen.batch.context import Context
 from spen.batch.splits import Split
-from spen.domains import UnitBox
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.estimators.base import LabelClassifier
-from spen.estimators.calibration import Calibration
 from spen.estimators.fit import densified
-from spen.estimators.plan import Prediction
+from spen.estimators.predictor import Predictor
 from spen.estimators.scaling import checked_rows
 from spen.inference.base import Solution
 from spen.inference.descent import Descent
-from spen.metrics import counts, row_f1
+from spen.metrics import as_array, counts, row_f1
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
 
@@ -86,9 +83,9 @@ class Subject:
         return self.classifier.model_
 
     @property
-    def prediction(self) -> Prediction:
-        """How predictions are made."""
-        return self.classifier.plan_.prediction
+    def predictor(self) -> Predictor:
+        """What makes predictions."""
+        return self.classifier.predictor_
 
     @property
     def truth(self) -> np.ndarray:
@@ -100,43 +97,33 @@ class Subject:
         """The names of the labels, as the page shows them."""
         return shown_names(self.classifier.label_names_.tolist())
 
-    @property
-    def takes_sets(self) -> bool:
-        """Whether a row has a set of labels, not one class."""
-        return isinstance(self.model.domain, UnitBox)
-
     @cached_property
     def scaled(self) -> Any:
         """The inputs as the feature network takes them."""
-        return self.classifier.predictor_.scale(checked_rows(self.classifier, self.judged.rows.X))
-
-    @property
-    def calibration(self) -> Calibration:
-        """What turns soft labels into probabilities."""
-        return self.classifier.predictor_.calibration
+        return self.predictor.scale(checked_rows(self.classifier, self.judged.rows.X))
 
     @cached_property
     def solution(self) -> Solution:
         """What inference finds for each row."""
-        return self.prediction.solve(self.model, self.scaled)
+        return self.predictor.solve(self.scaled)
 
     @cached_property
     def probabilities(self) -> np.ndarray:
         """The calibrated probabilities (n, L)."""
-        return self.calibration.apply(self.solution.y.cpu().numpy())
+        return self.predictor.calibrate(self.solution.y).cpu().numpy()
 
     @cached_property
     def predicted(self) -> np.ndarray:
         """The predicted labels (n, L) of 0 and 1."""
-        return self.classifier.decode(self.probabilities)
+        return self.predictor.decode(self.probabilities)
 
     @cached_property
-    def label_wise(self) -> np.ndarray | None:
+    def label_wise(self) -> Tensor | None:
         """What the local energies alone say of each row, (n, L); None where there are none."""
         if not any(isinstance(term, LocalEnergy) for term in energy_terms(self.model.energy)):
             return None
-        prediction = replace(self.prediction, objective=CrossEntropy())
-        return prediction.solve(self.model, self.scaled).y.cpu().numpy()
+        prediction = replace(self.predictor.prediction, objective=CrossEntropy())
+        return prediction.solve(self.model, self.scaled).y
 
     @cached_property
     def row_scores(self) -> np.ndarray:
@@ -148,24 +135,17 @@ class Subject:
         both, sizes, known = counts(self.truth, predicted, axis=1)
         return np.where(known > 0, row_f1(both, sizes), np.nan)
 
-    def labels_of(self, y: np.ndarray) -> np.ndarray:
+    def labels_of(self, y: Tensor) -> np.ndarray:
         """Decode soft labels (n, L) as predictions are decoded."""
-        return self.classifier.decode(self.calibration.apply(y))
+        return self.predictor.decode(self.predictor.calibrate(y))
 
-    def solve(
-        self, rows: np.ndarray, known: np.ndarray | None = None, *, trace: bool = False
-    ) -> Solution:
-        """Solve some rows as predictions do; ``trace`` keeps every iterate, if there are any."""
-        prediction = self.prediction
-        if trace and isinstance(prediction.inference, Descent):
+    def solve_traced(self, rows: np.ndarray) -> Solution:
+        """Solve some rows as predictions do, and keep every iterate, if there are any."""
+        prediction = self.predictor.prediction
+        if isinstance(prediction.inference, Descent):
             traced = replace(prediction.inference, trace=True, backend="general")
             prediction = replace(prediction, inference=traced)
-        return prediction.solve(self.model, self.scaled[rows], known)
-
-    def context(self, rows: np.ndarray) -> Context:
-        """Return some rows as predictions see them, filled up with copies of the last."""
-        context, _ = next(self.model.contexts(self.scaled[rows]))
-        return context
+        return prediction.solve(self.model, self.scaled[rows])
 
 
 def common_beginning(names: list[str]) -> str:
@@ -202,9 +182,7 @@ def packed(values: Any, kind: str = "<f4") -> str:
     >>> np.frombuffer(base64.b64decode(packed([1.0, 0.5])), "<f4")
     array([1. , 0.5], dtype=float32)
     """
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
+    return base64.b64encode(as_array(values, kind).tobytes()).decode("ascii")
 
 
 def rounded(values: Any, digits: int = 4) -> list[Any]:
@@ -213,4 +191,4 @@ def rounded(values: Any, digits: int = 4) -> list[Any]:
     >>> rounded(np.array([0.123456]))
     [0.1235]
     """
-    return np.round(np.asarray(values, dtype=float), digits).tolist()
+    return np.round(as_array(values), digits).tolist()

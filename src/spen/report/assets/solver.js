@@ -136,10 +136,10 @@ const spenSolver = (() => {
   // How an example's descent ends: see spen.inference.descent.Stopping.
   function settled(stopping, now, last) {
     const change = Math.abs(now.value - last.value);
-    if (change < stopping.objectiveRtol * Math.max(Math.abs(now.value), Math.abs(last.value))) return true;
+    if (change < stopping.objective_rtol * Math.max(Math.abs(now.value), Math.abs(last.value))) return true;
     let moved = 0;
     for (let i = 0; i < now.y.length; i++) moved = Math.max(moved, Math.abs(now.y[i] - last.y[i]));
-    return moved < stopping.iterateAtol;
+    return moved < stopping.iterate_atol;
   }
 
   // Minimises one example. `known` holds 1, 0, or NaN for labels to infer; null: all of them.
@@ -157,7 +157,7 @@ const spenSolver = (() => {
     let here = evaluate(form, rule, first, known);
     const trace = [{ y: first, energy: here.value }];
     let answer = trace[0];
-    for (let step = 1; step <= stopping.maxSteps; step++) {
+    for (let step = 1; step <= stopping.max_steps; step++) {
       const moved = rule.step(settings, state, here, tau, known), last = here;
       state = { ...moved, previous: state.point, steps: step };
       here = evaluate(form, rule, moved.y, known);

@@ -1,4 +1,4 @@
-"""What the energy has learned about labels: its measurements, and its pairs beside the data's."""
+"""Relations of labels that an energy has learned: its measurements, its pairs beside the data's."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spen.energies.base import Energy, add_problems, energy_terms
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError
 from spen.estimators.base import LabelClassifier
-from spen.estimators.fit import densified
 from spen.estimators.structure import LabelStructure
+from spen.metrics import as_array
 from spen.model import SPEN
 from spen.report.subject import Subject, packed, rounded, shown_names
 
@@ -50,38 +50,43 @@ def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
         structure = classifier.structure()
     except InputError:
         return None
-    names = shown_names(structure.label_names)
+    structure = replace(structure, label_names=tuple(shown_names(structure.label_names)))
     count, total = structure.measurements.shape
-    labels = strongest_labels(structure, MOST_LABELS)
-    matrix, rows, columns = sorted_matrix(structure, np.arange(count), labels)
-    small, small_rows, small_columns = sorted_matrix(
-        structure,
-        structure.by_strength()[:NAMED_MEASUREMENTS],
-        np.sort(strongest_labels(structure, NAMED_LABELS)),
-    )
+    by_strength, labels = structure.by_strength(), strongest_labels(structure, MOST_LABELS)
+    matrix, beside = sorted_matrix(structure, np.arange(count), labels)
+    named = np.sort(strongest_labels(structure, NAMED_LABELS))
+    small, beside_small = sorted_matrix(structure, by_strength[:NAMED_MEASUREMENTS], named)
     # The longer side lies across, as windows do.
-    labels_across = len(columns) >= len(rows)
+    labels_across = len(labels) >= count
     across = matrix if labels_across else matrix.T
     # A few weights may be far larger; full colour begins where they do.
     limit = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
+    weighs = _weighs_measurements(structure)
+    listed = by_strength[:LISTED_MEASUREMENTS].tolist()
     return {
         "measurements": count,
         "labels": total,
         "shown": len(labels),
-        "matrix": {
+        "matrix": beside
+        | {
             "limit": float(f"{limit:.3g}"),
-            "names": [names[i] for i in columns],
-            "rows": (rows + 1).tolist(),
             "labels_across": labels_across,
             "shape": list(across.shape),
             "values": packed(np.round(127 * np.clip(across / limit, -1, 1)), "i1"),
         },
-        "named": {
-            "names": [names[i] for i in small_columns],
-            "rows": (small_rows + 1).tolist(),
+        "named": beside_small
+        | {
             "matrix": rounded(small, 3),
+            "largest": round(float(np.abs(small).max()), 3) or 1.0,
         },
-        "strongest": _listed_measurements(structure, names),
+        "strongest": [
+            {
+                "measurement": number + 1,
+                "readout": float(f"{structure.readout[number]:.3g}") if weighs else None,
+                "labels": [[name, round(weight, 3)] for name, weight in weights],
+            }
+            for number, weights in zip(listed, structure.strongest(STRONGEST), strict=False)
+        ],
     }
 
 
@@ -95,32 +100,17 @@ def strongest_labels(structure: LabelStructure, count: int) -> np.ndarray:
 
 def sorted_matrix(
     structure: LabelStructure, rows: np.ndarray, columns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Return part of the matrix with alike labels and alike measurements side by side.
 
-    Beside it come the numbers of its measurements and of its labels, in that order.
+    Beside it come the numbers of its measurements, from 1, and the names of its labels.
     """
     part = replace(structure, measurements=structure.measurements[rows][:, columns])
     across = part.order()
     matrix = part.measurements[:, across]
     down = np.argsort(np.abs(matrix).argmax(1), kind="stable")
-    return matrix[down], rows[down], columns[across]
-
-
-def _listed_measurements(structure: LabelStructure, names: list[str]) -> list[dict[str, Any]]:
-    """Return the measurements of the table, each with its readout and its strongest labels."""
-    named = replace(structure, label_names=tuple(names))
-    numbers = structure.by_strength()[:LISTED_MEASUREMENTS]
-    top = named.strongest(STRONGEST)[:LISTED_MEASUREMENTS]
-    weighs = _weighs_measurements(structure)
-    return [
-        {
-            "measurement": int(number) + 1,
-            "readout": float(f"{structure.readout[number]:.3g}") if weighs else None,
-            "labels": [[name, round(weight, 3)] for name, weight in labels],
-        }
-        for number, labels in zip(numbers, top, strict=True)
-    ]
+    names = [structure.label_names[i] for i in columns[across]]
+    return matrix[down], {"names": names, "rows": (rows[down] + 1).tolist()}
 
 
 def _weighs_measurements(structure: LabelStructure) -> bool:
@@ -156,32 +146,26 @@ def pair_facts(
     numbers = _labels_to_pair(classifier, labels)[: max(2, most)]
     if not terms or len(numbers) < 2:
         return None
-    table = interactions(terms, numbers, features, backgrounds)
-    first, second = np.triu_indices(len(numbers), 1)
-    strength = table[first, second]
-    top = _strongest_pairs(first, second, strength)
-    nodes = np.unique(np.concatenate([first[top], second[top]]))
+    pairs, strength = strongest_pairs(interactions(terms, numbers, features, backgrounds))
+    nodes, ends = np.unique(pairs, return_inverse=True)
+    ends = ends.reshape(pairs.shape)
     facts: dict[str, Any] = {
         "looked_at": len(numbers),
         "labels": len(names),
-        "names": [names[numbers[node]] for node in nodes],
-        "energy": _links(
-            np.searchsorted(nodes, first[top]), np.searchsorted(nodes, second[top]), strength[top]
-        ),
+        "names": [names[number] for number in numbers[nodes]],
+        "energy": _links(ends, strength),
         "background": background,
         "data": None,
     }
     if labels is None:
         return facts
-    together, expected, phi = meetings(labels, numbers)
-    inner_first, inner_second = np.triu_indices(len(nodes), 1)
-    inner = phi[nodes[inner_first], nodes[inner_second]]
-    best = _strongest_pairs(inner_first, inner_second, inner)
+    together, expected, phi = meetings(labels, numbers[nodes])
+    of_pairs = tuple(ends.T)
     return facts | {
-        "together": together[first[top], second[top]].astype(int).tolist(),
-        "expected": rounded(expected[first[top], second[top]], 1),
-        "data": _links(inner_first[best], inner_second[best], inner[best]),
-        "agree": int((strength[top] * phi[first[top], second[top]] < 0).sum()),
+        "together": together[of_pairs].astype(int).tolist(),
+        "expected": rounded(expected[of_pairs], 1),
+        "data": _links(*strongest_pairs(phi)),
+        "agree": int((strength * phi[of_pairs] < 0).sum()),
         "rows": labels.shape[0],
     }
 
@@ -202,26 +186,36 @@ def _labels_to_pair(classifier: LabelClassifier, labels: Any) -> np.ndarray:
         return np.argsort(-count, kind="stable")[:CANDIDATES]
 
 
-def _links(first: np.ndarray, second: np.ndarray, strength: np.ndarray) -> list[list[Any]]:
-    """Return pairs as plain lists: the places of both labels, and the strength."""
-    pairs = zip(first.tolist(), second.tolist(), strength, strict=True)
-    return [[a, b, float(f"{value:.3g}")] for a, b, value in pairs]
+def strongest_pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the strongest pairs of a symmetric (k, k) of both signs, no label too often.
 
+    They are (p, 2), with their strengths (p,), the strongest first.
 
-def _strongest_pairs(first: np.ndarray, second: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    """Return the numbers of the strongest pairs of both signs, no label too often."""
+    >>> strongest_pairs(np.array([[0.0, 1.0, -2.0], [1.0, 0.0, 0.0], [-2.0, 0.0, 0.0]]))
+    (array([[0, 2],
+           [0, 1]]), array([-2.,  1.]))
+    """
+    pairs = np.stack(np.triu_indices(len(table), 1), axis=1)
+    strength = table[tuple(pairs.T)]
     chosen: list[int] = []
     for sign in (-1, 1):
-        used = np.zeros(int(second.max(initial=0)) + 1, dtype=int)
-        taken = 0
+        used, left = np.zeros(len(table), dtype=int), OF_EACH_SIGN
         for k in np.argsort(-sign * strength, kind="stable"):
-            if taken == OF_EACH_SIGN or sign * strength[k] <= 0:
+            if not left or sign * strength[k] <= 0:
                 break
-            if max(used[first[k]], used[second[k]]) < OF_EACH_LABEL:
-                used[[first[k], second[k]]] += 1
-                taken += 1
+            if used[pairs[k]].max() < OF_EACH_LABEL:
+                used[pairs[k]] += 1
+                left -= 1
                 chosen.append(int(k))
-    return np.array(sorted(chosen, key=lambda k: -abs(strength[k])), dtype=int)
+    order = np.array(sorted(chosen, key=lambda k: -abs(strength[k])), dtype=int)
+    return pairs[order], strength[order]
+
+
+def _links(pairs: np.ndarray, strength: np.ndarray) -> list[list[Any]]:
+    """Return pairs as plain lists: the places of both labels, and the strength."""
+    return [
+        [*pair, float(f"{value:.3g}")] for pair, value in zip(pairs.tolist(), strength, strict=True)
+    ]
 
 
 @torch.no_grad()
@@ -241,30 +235,20 @@ def interactions(
     """
     first, second = np.triu_indices(len(numbers), 1)
     pairs = torch.from_numpy(np.stack([numbers[first], numbers[second]], axis=1))
-    total = np.zeros(len(pairs))
-    for k in range(len(backgrounds)):
-        row = features[k : k + 1]
-        y = torch.from_numpy(backgrounds[k : k + 1]).to(row)
-        total += _second_differences(terms, row, y, pairs.to(row.device))
+    pairs, at_once = pairs.to(features.device), max(1, AT_ONCE // backgrounds.shape[1])
+    total = features.new_zeros(len(pairs), dtype=torch.float64)
+    for row, background in zip(features, torch.from_numpy(backgrounds).to(features), strict=True):
+        for some, part in zip(pairs.split(at_once), total.split(at_once), strict=True):
+            context = Context(row.expand(len(some), -1))
+            problem = add_problems([term.bind(context) for term in terms])
+            y, difference = background.repeat(len(some), 1), torch.zeros_like(part)
+            for one, other, sign in ((1, 1, 1), (1, 0, -1), (0, 1, -1), (0, 0, 1)):
+                y.scatter_(1, some, y.new_tensor([[one, other]]).expand(len(some), -1))
+                difference += sign * problem.value(y).double()
+            part += difference
     table = np.zeros((len(numbers), len(numbers)))
-    table[first, second] = total / len(backgrounds)
+    table[first, second] = total.cpu().numpy() / len(backgrounds)
     return table + table.T
-
-
-def _second_differences(
-    terms: list[Energy], row: Tensor, background: Tensor, pairs: Tensor
-) -> np.ndarray:
-    """Return E(both) − E(one) − E(other) + E(neither) of each pair, for one row."""
-    result = []
-    for some in pairs.split(max(1, AT_ONCE // background.shape[1])):
-        problem = add_problems([term.bind(Context(row.expand(len(some), -1))) for term in terms])
-        y = background.repeat(len(some), 1)
-        values = 0.0
-        for one, other, sign in ((1, 1, 1), (1, 0, -1), (0, 1, -1), (0, 0, 1)):
-            y.scatter_(1, some, y.new_tensor([[one, other]]).expand(len(some), -1))
-            values = values + sign * problem.value(y).double()
-        result.append(values.cpu().numpy())
-    return np.concatenate(result)
 
 
 def meetings(labels: Any, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -274,7 +258,7 @@ def meetings(labels: Any, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     >>> float(together[0, 1]), float(expected[0, 1]), float(phi[0, 1])
     (2.0, 1.0, 1.0)
     """
-    chosen = np.nan_to_num(densified(labels[:, numbers])).astype(np.float64)
+    chosen = np.nan_to_num(as_array(labels[:, numbers]))
     rows = max(1, len(chosen))
     together = chosen.T @ chosen
     share = chosen.sum(0) / rows
