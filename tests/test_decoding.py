@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import spen
-from spen import decoding
-from spen.decoding import (
+from spen.estimators import decoding
+from spen.estimators.decoding import (
     THRESHOLDS,
     apply_threshold,
     expected_f1,

@@ -22,7 +22,7 @@ import torch
 
 import spen
 from spen.batch.splits import Split
-from spen.decoding import decode
+from spen.estimators.decoding import decode
 from spen.estimators.fit import (
     Fit,
     cross_fitted,
@@ -157,7 +157,7 @@ def main() -> None:
     rows, size = Split(inputs, data.Y), data.Y.shape[1]
     shape = Shape(len(rows), inputs.shape[1], size, sparse=True, exclusive=False)
     device = torch.device(options.device)
-    work = Fit(rows, spen.UnitBox(size), None, device, options.seed)
+    work = Fit(rows, spen.UnitBox(size), options.seed, device=device)
     folds = folds_by(rows.Y, 0.2, 5, options.seed)
     network = {"batch_size": BATCH[options.dataset], "energy": "local"}
 
@@ -172,11 +172,13 @@ def main() -> None:
             tried |= {"input_dropout": input_dropout, "epochs": epochs}
             began = time.perf_counter()
             plan = make_plan(PROTOCOL | network | tried, shape)
+            plan = plan.choices[0].apply(plan)
             held = work.hold_out(plan, folds)
             soft = torch.sigmoid(torch.from_numpy(held.scores.X)).numpy()
             record(tried, scores(plan, densified(held.scores.Y), soft), began)
         return
     plan = make_plan(PROTOCOL | network | CHOSEN[options.dataset], shape)
+    plan = plan.choices[0].apply(plan)
     if options.part == "members":
         with sharing_runs():
             for networks, linear in itertools.product((1, 2, 3), (False, True)):

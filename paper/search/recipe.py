@@ -31,13 +31,14 @@ import torch
 
 import spen
 from spen.batch.splits import Split
-from spen.decoding import apply_threshold, tune_threshold
 from spen.estimators.calibration import Calibration
+from spen.estimators.decoding import apply_threshold, tune_threshold
 from spen.estimators.fit import densified, start_at_frequencies
 from spen.estimators.plan import Prediction
-from spen.estimators.predictor import diagnose
+from spen.estimators.predictor import solve
 from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
+from spen_paper.tables.machines import predictor_of
 
 RECORDS = Path(__file__).with_suffix(".jsonl")
 
@@ -192,7 +193,7 @@ def crossed_f1(truth: np.ndarray, soft: np.ndarray, calibrate: bool) -> float:
 def score(model: spen.SPEN, prediction: Prediction, held: Split) -> dict[str, Any]:
     """Return F1 with calibration and without."""
     truth = densified(held.Y)
-    soft = prediction.solve(model, held.X).y.numpy()
+    soft = solve(model, prediction, held.X).y.numpy()
     return {
         "f1": crossed_f1(truth, soft, calibrate=False),
         "f1_calibrated": crossed_f1(truth, soft, calibrate=True),
@@ -228,7 +229,7 @@ def run(settings: Settings, name: str, split: int) -> dict[str, Any]:
             )
     if not settings.hinge_stages():
         return record
-    found = diagnose(model, held.X, densified(held.Y), prediction)
+    found = predictor_of(model, prediction).diagnose(held.X, densified(held.Y))
     record["steps"] = round(float(found.steps.mean()), 1)
     record["search_errors"] = round(100 * found.search_errors, 1)
     return record

@@ -78,7 +78,7 @@ def test_the_test_rows_do_not_touch_training():
 def test_scores_are_those_of_the_metrics():
     data = spen.exclusive_blocks(100, 50, seed=0)
     fitted = method(LINEAR, "x").fit(data.train, seed=0)
-    soft = fitted.plan.prediction.solve(fitted.model, data.test.X).y.numpy()
+    soft = fitted.predictor(AS_THEY_ARE).solve(data.test.X).y.numpy()
     expected = 100 * spen.example_f1(data.test.Y, soft > fitted.tuned["threshold"])
     assert protocol.evaluate(fitted, data.test)["f1"] == pytest.approx(expected, abs=1e-3)
 

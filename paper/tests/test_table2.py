@@ -157,7 +157,7 @@ def test_search_errors_and_margins_against_all_labellings(name):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    trained = predictor_of(plan, spen.SPEN(features, model.energy, domain))
+    trained = predictor_of(spen.SPEN(features, model.energy, domain), plan.prediction)
     problem = model.energy.bind(model.context(seen.X))
     target = torch.from_numpy(seen.Y)
     energies = torch.stack(

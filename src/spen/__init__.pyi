@@ -8,9 +8,6 @@ from spen.batch.splits import hold_out as hold_out
 from spen.data.dataset import Dataset as Dataset
 from spen.data.load import load_dataset as load_dataset
 from spen.data.synthetic import exclusive_blocks as exclusive_blocks
-from spen.decoding import expected_f1 as expected_f1
-from spen.decoding import tune_label_thresholds as tune_label_thresholds
-from spen.decoding import tune_threshold as tune_threshold
 from spen.domains import Domain as Domain
 from spen.domains import Simplex as Simplex
 from spen.domains import UnitBox as UnitBox
@@ -38,6 +35,9 @@ from spen.errors import MissingPackageError as MissingPackageError
 from spen.errors import SpenError as SpenError
 from spen.errors import UnknownNameError as UnknownNameError
 from spen.estimators.classifier import SPENClassifier as SPENClassifier
+from spen.estimators.decoding import expected_f1 as expected_f1
+from spen.estimators.decoding import tune_label_thresholds as tune_label_thresholds
+from spen.estimators.decoding import tune_threshold as tune_threshold
 from spen.estimators.model_file import load as load
 from spen.estimators.predictor import Diagnosis as Diagnosis
 from spen.estimators.predictor import Predictor as Predictor

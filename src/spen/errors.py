@@ -103,7 +103,8 @@ def check_settings(thing: Any, *optional: str, **rules: Any) -> None:
         thing: whose attributes are checked.
         optional: the names of attributes that may be None.
         rules: by attribute: "positive" (a number above zero), "zero or more", "share" (at least 0
-            and below 1), "whole" (a whole number above zero), or the choices that there are.
+            and below 1), "share above zero", "whole" (a whole number above zero), or the choices
+            that there are.
 
     >>> from types import SimpleNamespace
     >>> check_settings(SimpleNamespace(lr=0.1, clip=None), "clip", lr="positive", clip="positive")
@@ -114,12 +115,13 @@ def check_settings(thing: Any, *optional: str, **rules: Any) -> None:
             continue
         if not isinstance(rule, str):
             one_of(value, rule, name)
-        elif rule == "share":
-            check_share(value, name)
         elif rule == "whole":
             check_whole(value, name)
         else:
-            check_positive(value, name, zero=rule == "zero or more")
+            if rule != "share":
+                check_positive(value, name, zero=rule == "zero or more")
+            if rule.startswith("share"):
+                check_share(value, name)
 
 
 def require(package: str, extra: str) -> None:

@@ -17,6 +17,9 @@ from torch import Tensor
 
 from spen.errors import InputError, check_whole, choose
 
+THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
+"""The thresholds that are tried: 0, .01 to .05, and .10 to .75 in steps of .05."""
+
 EmptyRule = Literal["one", "zero", "skip"]
 _EMPTY: dict[str, float] = {"one": 1.0, "zero": 0.0, "skip": np.nan}
 
@@ -213,6 +216,42 @@ def mean_f1(
 def row_f1(both: np.ndarray, sizes: np.ndarray, empty: float = 1.0) -> np.ndarray:
     """Return the F1 of each row (or label) from |T∩P| and |T| + |P|."""
     return np.where(sizes > 0, 2 * both / np.maximum(sizes, 1), empty)
+
+
+def best_f1(truth: Any, soft: Any) -> float:
+    """Return the example-averaged F1 of soft predictions at the best of the THRESHOLDS."""
+    return max(example_f1_at(THRESHOLDS, truth, soft))
+
+
+def example_f1_at(candidates: Sequence[float], truth: Any, soft: Any) -> list[float]:
+    """Return example_f1 at each threshold, to the last bit, with one look at the truth."""
+    t, values, known = held_out_labels(truth, soft)
+    rows, columns = np.nonzero(t)
+    at_true, sizes = values[rows, columns], np.bincount(rows, minlength=len(t))
+    scores = []
+    for threshold in np.asarray(candidates, dtype=float).astype(values.dtype):
+        both = np.bincount(rows[at_true > threshold], minlength=len(t))
+        predicted = np.count_nonzero(values > threshold, axis=1)
+        scores.append(mean_f1(both, sizes + predicted, known, empty="one"))
+    return scores
+
+
+def held_out_labels(truth: Any, soft: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return where labels are on, soft predictions (−inf where not known), known per row."""
+    t, values = as_floats(truth), soft_numbers(soft)
+    check_shapes(t.shape, values.shape)
+    on, missing = marked(t, "truth")
+    if missing is None:
+        return on, values, np.full(len(t), t.shape[1])
+    return on, np.where(missing, -np.inf, values), (~missing).sum(1)
+
+
+def soft_numbers(soft: Any) -> np.ndarray:
+    """Return soft predictions in their own floating type; none may be nan."""
+    values = as_floats(soft)
+    if np.isnan(values).any():
+        raise InputError("Soft predictions must be numbers; some are nan.")
+    return values
 
 
 def _share(part: Any, total: Any) -> float:

@@ -81,15 +81,18 @@ class SPEN(nn.Module):
             return parameter
         return torch.empty(0)
 
-    def part(self, name: str) -> list[nn.Parameter]:
-        """Return the parameters of "features", "local" or "global"."""
+    def part(self, *names: str) -> list[nn.Parameter]:
+        """Return the parameters of "features", "local" or "global", or of several of these."""
         terms = energy_terms(self.energy)
         modules: dict[str, list[nn.Module]] = {
             "features": [self.features],
             "local": [term for term in terms if isinstance(term, LocalEnergy)],
             "global": [term for term in terms if not isinstance(term, LocalEnergy)],
         }
-        chosen = choose(name, modules, "part")
+        for name in names:
+            if name not in modules:
+                choose(name, modules, "part")
+        chosen = [module for name in names for module in modules[name]]
         return [parameter for module in chosen for parameter in module.parameters()]
 
     def context(
@@ -166,12 +169,13 @@ class SPEN(nn.Module):
 
         Both together take less than one after the other: local scores are computed once.
         """
-        one_of(start, STARTS, "start")
         terms = energy_terms(self.energy)
         problems = [term.bind(context, generator) for term in terms]
         problem = self._smooth(problems, context, entropy)
         if start == "uniform":
             return problem, None
+        if start != "local":
+            one_of(start, STARTS, "start")
         scores = [
             _scores_of(term, part, context)
             for term, part in zip(terms, problems, strict=True)
@@ -203,9 +207,10 @@ class SPEN(nn.Module):
 
     def _smooth(self, problems: list[Problem], context: Context, entropy: float) -> Problem:
         if entropy:
-            check_positive(entropy, "entropy")
+            if not entropy > 0:
+                check_positive(entropy, "entropy")
             # What spen.Entropy binds to; to make a module of it takes longer than to bind it.
-            tau = context.features.new_full((context.n_rows,), entropy)
+            tau = context.features.new_full((len(context.features),), entropy)
             problems = [*problems, Form(tau=tau, domain=self.domain)]
         return add_problems(problems)
 
@@ -270,7 +275,6 @@ class SPEN(nn.Module):
         >>> [model.local_scores(context)[:rows].shape for context, rows in model.contexts([[0, 1]])]
         [torch.Size([1, 3])]
         """
-        check_whole(batch_size, "batch_size")
         arrays, network = self.arrays, self.features
         source = arrays.rows(inputs, "X", network.n_inputs)
         rows, width = source.shape

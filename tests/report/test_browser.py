@@ -111,7 +111,7 @@ def test_a_label_that_is_set_moves_the_others_as_python_says(opened, subject, fa
     known = np.full((1, 6), np.nan)
     known[0, label] = value
     rows = subject.scaled[[example["row"] - 1]]
-    expected = subject.predictor.prediction.solve(subject.model, rows, known).y[0].tolist()
+    expected = subject.predictor.solve(rows, known).y[0].tolist()
     after = shown(opened)
     assert after == pytest.approx(dict(zip(subject.label_names, expected, strict=True)), abs=2e-3)
     others = [name for k, name in enumerate(subject.label_names) if k != label]
@@ -130,7 +130,7 @@ def test_two_labels_may_be_set(opened, subject, facts):
     known = torch.full((1, 6), torch.nan)
     known[0, 0], known[0, 5] = 1, 0
     rows = subject.scaled[[example["row"] - 1]]
-    expected = subject.predictor.prediction.solve(subject.model, rows, known.numpy()).y[0].tolist()
+    expected = subject.predictor.solve(rows, known.numpy()).y[0].tolist()
     assert shown(opened) == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=2e-3)
 
 

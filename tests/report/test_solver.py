@@ -171,7 +171,7 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
             calibration={"scale": calibration.scale, "shift": calibration.shift.tolist()},
             decoding={"name": clf.plan_.decoding, "tuned": tuned},
         )
-        solution = subject.predictor.prediction.solve(subject.model, subject.scaled[rows], held)
+        solution = subject.predictor.solve(subject.scaled[rows], held)
         # Single precision there, double here.
         assert np.allclose([a["y"] for a in answers], solution.y.numpy(), atol=2e-3)
         with warnings.catch_warnings():

@@ -145,16 +145,17 @@ class Arrays:
 
 
 def _check_shape(matrix: Rows, name: str, columns: int | None, rows: int | None) -> None:
-    if len(matrix.shape) != 2:
-        raise InputError(f"{name} must have two dimensions; received shape {tuple(matrix.shape)}.")
-    if matrix.shape[0] == 0:
+    shape = tuple(matrix.shape)
+    if len(shape) != 2:
+        raise InputError(f"{name} must have two dimensions; received shape {shape}.")
+    if shape[0] == 0:
         raise InputError(f"{name} is empty: it has no rows. Pass at least one.")
-    if columns is not None and matrix.shape[1] != columns:
+    if columns is not None and shape[1] != columns:
         raise InputError(
-            f"{name} must have {columns} columns, as the model has; received {matrix.shape[1]}."
+            f"{name} must have {columns} columns, as the model has; received {shape[1]}."
         )
-    if rows is not None and matrix.shape[0] != rows:
-        raise InputError(f"{name} must have {rows} rows; received {matrix.shape[0]}.")
+    if rows is not None and shape[0] != rows:
+        raise InputError(f"{name} must have {rows} rows; received {shape[0]}.")
 
 
 def object_array(items: Sequence[Any]) -> np.ndarray:

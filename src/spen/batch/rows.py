@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
+from spen.errors import check_whole
+
 
 @dataclass(frozen=True)
 class SparseBatch:
@@ -224,6 +226,8 @@ def row_spans(rows: int, width: int, at_most: int) -> list[tuple[int, int]]:
     >>> row_spans(10, width=3, at_most=4)
     [(0, 4), (4, 8), (8, 10)]
     """
+    if not isinstance(at_most, int) or at_most < 1:
+        check_whole(at_most, "batch_size")
     step = min(at_most, max(8, LARGEST_DENSE_BATCH // max(width, 1)))
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 

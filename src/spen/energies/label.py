@@ -64,7 +64,7 @@ class LabelEnergy(Energy):
         self.reset(torch.Generator().manual_seed(0))
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
-        zeros = self.bias.new_zeros(context.n_rows)
+        zeros = self.bias.new_zeros(len(context.features))
         first = (self.measurements, self.bias)
         if not self.hidden:
             return Form(constant=zeros, blocks=(Block(*first, self.readout, self.nonlinearity),))

@@ -23,10 +23,10 @@ from sklearn.utils.validation import (
 )
 
 from spen.batch.splits import RowDigests, Split
-from spen.decoding import probability_rows
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError
 from spen.estimators.calibration import log_odds
+from spen.estimators.decoding import probability_rows
 from spen.estimators.fit import Fitted, fit
 from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
@@ -199,8 +199,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """
         predictor = self._fitted()
         inputs, known = self._inputs(X, known)
+        exclusive = predictor.exclusive
         for name, asked in (("sparse", sparse), ("polish", polish)):
-            if predictor.exclusive and asked:
+            if exclusive and asked:
                 raise InputError(f"{name}=True is for sets of labels; this model predicts classes.")
         parts = []
         for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
@@ -216,7 +217,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         if sparse:
             return scipy_sparse.vstack(parts, format="csr").astype(self.label_type_)
         labels = np.concatenate(parts)
-        if predictor.exclusive:
+        if exclusive:
             return self.classes_[labels.argmax(1)]
         return labels.astype(self.label_type_)
 

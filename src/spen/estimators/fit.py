@@ -17,22 +17,22 @@ from scipy import sparse
 from torch import Tensor
 
 from spen.batch.splits import Split
-from spen.decoding import decode, tune_decodings
 from spen.domains import Domain, Simplex
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.errors import InputError
 from spen.estimators.calibration import Calibration
+from spen.estimators.decoding import decode, tune_decodings
 from spen.estimators.plan import LINEAR, Plan
-from spen.estimators.predictor import Predictor
+from spen.estimators.predictor import Predictor, solve
 from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity, LabelScores
-from spen.metrics import counts, row_f1
+from spen.metrics import best_f1, counts, row_f1
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
 from spen.training.checkpoint import Epoch, History, describe, digest
-from spen.training.loop import best_f1, train
+from spen.training.loop import train
 
 MEMBER_SEEDS = 7919
 """How far apart the seeds of the models are that are averaged."""
@@ -145,7 +145,7 @@ def cross_fitted(work: Fit, plan: Plan, folds: Folds, scored: HeldOut) -> np.nda
     for kept, held in folds:
         others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
         model, _ = work.run_energy(plan, scored.scores.rows(others))
-        softs.append(plan.prediction.solve(model, scored.scores.rows(own).X).y.cpu().numpy())
+        softs.append(solve(model, plan.prediction, scored.scores.rows(own).X).y.cpu().numpy())
     return np.concatenate(softs)
 
 
@@ -313,7 +313,7 @@ class Fit:
             # Watching costs time, and the history of one fold is kept.
             watched = None if runs or plan.raw else rows
             runs.append(self.run(plan, self.rows.rows(kept), watched))
-            softs.append(plan.prediction.solve(runs[-1][0], rows.X).y.cpu())
+            softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
         numbers = np.concatenate([held for _, held in folds])
         rows = self.rows.rows(numbers)
         soft = torch.cat(softs)

@@ -12,7 +12,7 @@ from spen.energies.base import UnsizedEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.features import MLP, Features, Identity, LabelScores, Linear
-from spen.inference.base import Inference, Solution
+from spen.inference.base import Inference
 from spen.model import SPEN
 from spen.objectives.base import Objective
 from spen.objectives.label_wise import CrossEntropy
@@ -53,14 +53,6 @@ class Prediction:
 
     objective: Objective
     inference: Inference
-
-    def solve(self, model: SPEN, inputs: Any, known: Any = None) -> Solution:
-        """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
-        return model.solve_with(
-            lambda context: self.objective.predict(model, self.inference, context),
-            inputs,
-            known=known,
-        )
 
 
 @dataclass(frozen=True)

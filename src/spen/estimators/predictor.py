@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from spen.decoding import decode
 from spen.domains import Simplex
 from spen.errors import choose
 from spen.estimators.calibration import Calibration
+from spen.estimators.decoding import decode
 from spen.estimators.plan import Prediction
 from spen.estimators.scaling import Scaling
 from spen.inference.backward import Detached
@@ -37,7 +38,7 @@ class Predictor:
         prediction: what its inference minimises, and with which solver.
         scaling: of the rows.
         calibration: of the probabilities.
-        decoding: how probabilities become labels, by name; see ``spen.decoding.decode``.
+        decoding: how probabilities become labels, by name; see ``spen.estimators.decoding.decode``.
         tuned: what each decoding takes, by its name.
 
     >>> import spen
@@ -56,7 +57,7 @@ class Predictor:
     decoding: str
     tuned: dict[str, Any]
 
-    @property
+    @cached_property
     def exclusive(self) -> bool:
         """Whether each row has one class, not a set of labels."""
         return isinstance(self.model.domain, Simplex)
@@ -67,7 +68,7 @@ class Predictor:
 
     def solve(self, scaled: Any, known: Any = None) -> Solution:
         """Minimise the energy of scaled rows; known labels (n, L) are 1, 0, or nan."""
-        return self.prediction.solve(self.model, scaled, known)
+        return solve(self.model, self.prediction, scaled, known)
 
     def calibrate(self, y: Tensor, known: Any = None) -> Tensor:
         """Return probabilities of what inference left, (n, L); known labels keep their value."""
@@ -90,7 +91,9 @@ class Predictor:
         if self.exclusive:
             return self.model.domain.round(torch.as_tensor(probabilities)).numpy().astype(int)
         decoding = self.decoding if decoding is None else decoding
-        return decode(probabilities, decoding, choose(decoding, self.tuned, "decoding"))
+        if decoding not in self.tuned:
+            choose(decoding, self.tuned, "decoding")
+        return decode(probabilities, decoding, self.tuned[decoding])
 
     def lowest_labels(self, X: Any, known: Any = None) -> np.ndarray:
         """Return the labelling of each row with the lowest energy that can be found, (n, L)."""
@@ -152,6 +155,17 @@ class Predictor:
             patient = replace(inference.stopping, max_steps=most)
             inference = replace(inference, stopping=patient, backward=Detached())
         return Polished(inference) if polish else inference
+
+
+def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
+    """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
+    objective, inference = prediction.objective, prediction.inference
+    with torch.no_grad():
+        parts = [
+            objective.predict(model, inference, context).first(rows)
+            for context, rows in model.contexts(inputs, known=known)
+        ]
+    return parts[0] if len(parts) == 1 else join_solutions(parts)
 
 
 def warn_unless_converged(solution: Solution) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from spen.decoding import DECODINGS
 from spen.energies.base import UnsizedEnergy
 from spen.energies.conditional import ConditionalEnergy
 from spen.energies.convex import ConvexEnergy
@@ -20,13 +20,11 @@ from spen.energies.pairwise import PairwiseEnergy
 from spen.energies.scores import ConditionalScoreEnergy, ScoreEnergy
 from spen.errors import (
     InputError,
-    check_positive,
     check_settings,
-    check_share,
     check_whole,
     choose,
-    one_of,
 )
+from spen.estimators.decoding import DECODINGS
 from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction, Shape
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
@@ -281,13 +279,14 @@ def _objective(value: Any, shape: Shape, missing: float, inference: Any) -> Obje
     softened = is_auto(inference) or isinstance(inference, Descent)
     # One class says all about the others, so revealing some would teach nothing.
     reveal = 0.0 if shape.exclusive else 0.9
-    named: dict[str, Objective] = {
-        "unrolled": UnrolledLikelihood(1.0, "local", reveal, missing=missing),
-        "f1": UnrolledLikelihood(1.0, "local", reveal, missing=missing, f1=5.0),
-        "end_to_end": EndToEnd("log", "all", 1.0, "local"),
-        "hinge": Hinge(entropy=1.0 if softened else 0.0, start="local"),
+    unrolled = partial(UnrolledLikelihood, 1.0, "local", reveal, missing=missing)
+    named: dict[str, Callable[[], Objective]] = {
+        "unrolled": unrolled,
+        "f1": partial(unrolled, f1=5.0),
+        "end_to_end": partial(EndToEnd, "log", "all", 1.0, "local"),
+        "hinge": partial(Hinge, entropy=1.0 if softened else 0.0, start="local"),
     }
-    return choose(value, named, "objective")
+    return choose(value, named, "objective")()
 
 
 def _energy(value: Any, cross_fit: bool) -> UnsizedEnergy:
@@ -346,9 +345,7 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def check_decoding(settings: dict[str, Any]) -> None:
     """Check the settings of held-out rows and decoding."""
-    one_of(settings["decoding"], DECODINGS, "decoding")
-    check_positive(settings["held_out"], "held_out")
-    check_share(settings["held_out"], "held_out")
+    check_settings(SimpleNamespace(**settings), decoding=DECODINGS, held_out="share above zero")
 
 
 def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:

@@ -120,7 +120,8 @@ class Descent(Inference):
     backend: Literal["auto", "fused", "general", "compiled"] = "auto"
 
     def __post_init__(self) -> None:
-        one_of(self.backend, BACKENDS, "backend")
+        if self.backend not in BACKENDS:
+            one_of(self.backend, BACKENDS, "backend")
         kinds = {"rule": Rule, "stopping": Stopping, "backward": Backward}
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):

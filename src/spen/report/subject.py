@@ -17,7 +17,7 @@ from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.estimators.base import LabelClassifier
 from spen.estimators.fit import densified
-from spen.estimators.predictor import Predictor
+from spen.estimators.predictor import Predictor, solve
 from spen.estimators.scaling import checked_rows
 from spen.inference.base import Solution
 from spen.inference.descent import Descent
@@ -123,7 +123,7 @@ class Subject:
         if not any(isinstance(term, LocalEnergy) for term in energy_terms(self.model.energy)):
             return None
         prediction = replace(self.predictor.prediction, objective=CrossEntropy())
-        return prediction.solve(self.model, self.scaled).y
+        return solve(self.model, prediction, self.scaled).y
 
     @cached_property
     def row_scores(self) -> np.ndarray:
@@ -145,7 +145,7 @@ class Subject:
         if isinstance(prediction.inference, Descent):
             traced = replace(prediction.inference, trace=True, backend="general")
             prediction = replace(prediction, inference=traced)
-        return prediction.solve(self.model, self.scaled[rows])
+        return solve(self.model, prediction, self.scaled[rows])
 
 
 def common_beginning(names: list[str]) -> str:

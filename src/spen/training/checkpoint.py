@@ -53,6 +53,7 @@ class Run:
         self.generator = generator
         self.history = History()
         self.stage = 0
+        self.trained: list[nn.Parameter] = []
         self.optimiser: torch.optim.Optimizer
         self._path: Path | None = None
         self._fingerprint: dict[str, str] = {}
@@ -85,10 +86,11 @@ class Run:
             self._load(path)
         self._path = path
 
-    def enter(self, stage: int, optimiser: torch.optim.Optimizer) -> None:
-        """Begin a stage, or go on inside it after a resume."""
-        self.stage = stage
-        self.optimiser = optimiser
+    def enter(
+        self, stage: int, trained: list[nn.Parameter], optimiser: torch.optim.Optimizer
+    ) -> None:
+        """Begin a stage that trains some parameters, or go on inside it after a resume."""
+        self.stage, self.trained, self.optimiser = stage, trained, optimiser
         names = dict(self.model.named_parameters())
         for key, tensor in self._optimiser_state.items():
             name, _, slot = key.rpartition("/")

@@ -20,8 +20,8 @@ from torch import Tensor
 from spen.batch.context import masked
 from spen.batch.rows import row_batches
 from spen.batch.splits import Split
-from spen.decoding import tune_threshold
 from spen.errors import InputError, check_whole
+from spen.metrics import best_f1
 from spen.model import SPEN
 from spen.training.checkpoint import Epoch, History, Run, describe, describe_module, digest
 from spen.training.optimisers import LBFGS, OPTIMISERS
@@ -36,11 +36,6 @@ SUMMED_AT_ONCE = 512
 
 Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
-
-
-def best_f1(truth: Tensor, soft: Tensor) -> float:
-    """Return the example-averaged F1 at its best threshold."""
-    return tune_threshold(truth, soft)[1]
 
 
 def train(
@@ -88,8 +83,9 @@ def train(
 
     for index in range(run.stage, len(stages)):
         stage = stages[index]
-        with _only_training(model, stage):
-            run.enter(index, _optimiser(model, stage))
+        trained = _trained(model, stage)
+        with _only_training(model, trained):
+            run.enter(index, trained, _optimiser(model, stage, trained))
             learn_from, judge_by = rows, held_out
             if "features" not in stage.parts:
                 learn_from = rows.with_features(model)
@@ -137,7 +133,7 @@ def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
         # The mean over examples, so that rates do not depend on the batch size.
         losses.mean().backward()
         if stage.clip is not None:
-            torch.nn.utils.clip_grad_norm_(_trained(model, stage), stage.clip)
+            torch.nn.utils.clip_grad_norm_(run.trained, stage.clip)
         run.optimiser.step()
         total += losses.detach().sum()
     return float(total) / n
@@ -203,22 +199,23 @@ def _share_left(stage: Stage, epochs_done: float) -> float:
 
 def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
     """Return what a stage trains; what the user froze stays frozen."""
-    named = [parameter for part in stage.parts for parameter in model.part(part)]
-    return [parameter for parameter in dict.fromkeys(named) if parameter.requires_grad]
-
-
-@contextmanager
-def _only_training(model: SPEN, stage: Stage) -> Iterator[None]:
-    """Clamp what the stage does not train, and give it back as it was."""
-    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
-    trained = set(_trained(model, stage))
+    named = dict.fromkeys(model.part(*stage.parts))
+    trained = [parameter for parameter in named if parameter.requires_grad]
     if not trained:
         raise InputError(
             f"Stage {stage.name!r} trains {stage.parts}, of which this model has no parameters."
         )
+    return trained
+
+
+@contextmanager
+def _only_training(model: SPEN, trained: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+    """Clamp what a stage does not train, and give it back as it was."""
+    before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    learns = set(trained)
     try:
         for parameter in before:
-            parameter.requires_grad_(parameter in trained)
+            parameter.requires_grad_(parameter in learns)
         yield
     finally:
         for parameter, flag in before.items():
@@ -226,14 +223,15 @@ def _only_training(model: SPEN, stage: Stage) -> Iterator[None]:
             parameter.grad = None
 
 
-def _optimiser(model: SPEN, stage: Stage) -> torch.optim.Optimizer:
+def _optimiser(
+    model: SPEN, stage: Stage, trained: Sequence[torch.nn.Parameter]
+) -> torch.optim.Optimizer:
     names = {parameter: name for name, parameter in model.named_parameters()}
-    of_global_energies = set(model.part("global"))
+    of_global_energies = set(model.part("global") if stage.global_lr is not None else ())
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
-    for parameter in _trained(model, stage):
+    for parameter in trained:
         decay = 0.0 if "bias" in names[parameter] else stage.weight_decay
-        apart = stage.global_lr is not None and parameter in of_global_energies
-        rate = stage.global_lr if apart else stage.lr
+        rate = stage.global_lr if parameter in of_global_energies else stage.lr
         groups.setdefault((rate or stage.lr, decay), []).append(parameter)
     settings: dict[str, Any] = {} if stage.optimiser == "lbfgs" else {"lr": stage.lr}
     if stage.optimiser == "sgd":

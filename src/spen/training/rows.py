@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spen.batch.context import Context, take
+from spen.batch.context import Context
 from spen.batch.rows import Rows, SparseRows, densify, row_batches, whole_batch
 from spen.batch.splits import Split
 from spen.domains import UnitBox
@@ -91,12 +91,14 @@ class TrainingRows:
 
     def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:
         """Return the context of some rows; a generator draws the feature network's masks."""
-        if (features := take(self.features, rows)) is None:
+        if self.features is None:
             features = model.features.of(self.inputs[rows], masks)
+        else:
+            features = self.features[rows]
         return Context(
             features=features,
             target=densify(self.target[rows]),
-            observed=take(self.observed, rows),
-            weight=take(self.weight, rows),
+            observed=None if self.observed is None else self.observed[rows],
+            weight=None if self.weight is None else self.weight[rows],
             label_weight=self.label_weight,
         )

@@ -87,7 +87,8 @@ class Stage:
             keep=("best", "last"),
         )
         for part in self.parts:
-            one_of(part, PARTS, "part")
+            if part not in PARTS:
+                one_of(part, PARTS, "part")
         if self.optimiser == "lbfgs":
             self._check_lbfgs()
 

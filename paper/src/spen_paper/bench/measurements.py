@@ -17,7 +17,7 @@ from torch import Tensor
 
 import spen
 from spen import Descent, Problem, Solution, Split, Stage, Stopping, train
-from spen.decoding import apply_threshold, tune_threshold
+from spen.estimators.decoding import apply_threshold, tune_threshold
 from spen.estimators.fit import densified
 from spen_paper.bench.model import Backend, RuleName, TimedModel, batch_of
 from spen_paper.bench.timing import (

@@ -17,8 +17,8 @@ from torch import Tensor
 import spen
 from spen import Context, Descent, Inference, MirrorBundle, Polished, Solution, Split, Stopping
 from spen.cli.show import say, text_table
-from spen.decoding import apply_threshold, tune_threshold
 from spen.estimators.base import LabelClassifier
+from spen.estimators.decoding import apply_threshold, tune_threshold
 from spen.estimators.fit import densified
 from spen.estimators.plan import HELD_OUT
 from spen.model import usable_device

@@ -15,9 +15,9 @@ import spen
 from spen import Dataset, Split
 from spen.baselines import ITERATIONS, STRENGTHS
 from spen.cli.show import say
-from spen.decoding import decode, tune_empty, tune_threshold
 from spen.errors import check_whole, choose
 from spen.estimators.calibration import Calibration
+from spen.estimators.decoding import decode, tune_empty, tune_threshold
 from spen.estimators.plan import HELD_OUT
 from spen.estimators.scaling import Scaling
 from spen.metrics import as_array

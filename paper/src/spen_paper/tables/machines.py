@@ -269,14 +269,13 @@ def train_by(
 ) -> Predictor:
     """Train on all of the rows, X (n, d) and Y (n, L), both dense."""
     work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, advance=advance)
-    return predictor_of(plan, work.run(plan, rows)[0])
+    return predictor_of(work.run(plan, rows)[0], plan.prediction)
 
 
-def predictor_of(plan: Plan, model: spen.SPEN) -> Predictor:
+def predictor_of(model: spen.SPEN, prediction: Prediction) -> Predictor:
     """Return the predictor of a model over label sets that takes things as they are."""
     unchanged = Calibration(1.0, np.zeros(model.domain.size), exclusive=False)
-    tuned = {plan.decoding: 0.5}
-    return Predictor(model, plan.prediction, AS_THEY_ARE, unchanged, plan.decoding, tuned)
+    return Predictor(model, prediction, AS_THEY_ARE, unchanged, "half", {"half": 0.5})
 
 
 def decay_of(plan: Plan) -> float:

@@ -310,7 +310,7 @@ def look(
             train(trainee, plan.stages, seen, seed=seed, callbacks=[advance, see])
             model = spen.SPEN(features, trainee.energy, domain)
         return {
-            "metrics": search_of(predictor_of(plan, model), test.X),
+            "metrics": search_of(predictor_of(model, plan.prediction), test.X),
             "chosen": {"weight_decay": decay_of(plan)},
             "epochs": {figure: [each[figure] for each in sights] for figure in sights[0]},
         }

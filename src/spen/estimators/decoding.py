@@ -10,17 +10,15 @@ import numpy as np
 from spen.errors import InputError, check_positive
 from spen.metrics import (
     BLOCK,
+    THRESHOLDS,
     as_array,
     as_floats,
-    check_shapes,
     example_f1,
-    marked,
-    mean_f1,
+    example_f1_at,
+    held_out_labels,
     row_f1,
+    soft_numbers,
 )
-
-THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
-"""The thresholds that are tried: 0, .01 to .05, and .10 to .75 in steps of .05."""
 
 DECODINGS = ("threshold", "label_thresholds", "expected_f1")
 """How a classifier's probabilities may become labels; "half" is for those that need no tuning."""
@@ -75,7 +73,7 @@ def apply_threshold(soft: Any, threshold: Any) -> np.ndarray:
     >>> apply_threshold([[0.2, 0.6]], [0.1, 0.7])
     array([[1, 0]], dtype=int8)
     """
-    values = _numbers(soft)
+    values = soft_numbers(soft)
     bounds = as_array(threshold)
     if bounds.ndim and bounds.shape != values.shape[-1:]:
         raise InputError(
@@ -105,7 +103,7 @@ def tune_threshold(
     if not len(candidates):
         raise InputError("candidates is empty: give at least one threshold to try.")
     if score is example_f1:
-        scores = np.array(_example_f1_at(candidates, truth, soft))
+        scores = np.array(example_f1_at(candidates, truth, soft))
     else:
         scores = np.array([score(truth, apply_threshold(soft, value)) for value in candidates])
     if np.isnan(scores).any():
@@ -144,7 +142,7 @@ def tune_label_thresholds(
     """
     check_positive(shrink, "shrink", zero=True)
     start, start_score = tune_threshold(truth, soft, candidates=candidates)
-    t, values, known = _held_out(truth, soft)
+    t, values, known = held_out_labels(truth, soft)
     t, values = t[known > 0], values[known > 0]
     thresholds = np.full(t.shape[1], start)
     on = values > thresholds.astype(values.dtype)
@@ -201,7 +199,8 @@ def expected_f1(probabilities: Any, *, empty: float = 1.0) -> np.ndarray:
     >>> expected_f1([[0.1, 0.2, 0.1]], empty=0)
     array([[1, 1, 0]], dtype=int8)
     """
-    check_positive(empty, "empty", zero=True)
+    if not empty >= 0:
+        check_positive(empty, "empty", zero=True)
     values = _probabilities(probabilities)
     labels = np.zeros(values.shape, np.int8)
     step = max(1, BLOCK // values.shape[1])
@@ -220,7 +219,7 @@ def tune_empty(truth: Any, probabilities: Any) -> float:
     >>> tune_empty([[1, 0], [0, 1]], [[0.5, 0.5]] * 2)
     0.0
     """
-    t, _, known = _held_out(truth, _probabilities(probabilities))
+    t, _, known = held_out_labels(truth, _probabilities(probabilities))
     p = np.where(np.isnan(as_array(truth)), 0.0, as_array(probabilities))
     rows = known > 0
     share, independent = (t.sum(1) == 0)[rows].mean(), np.prod(1 - p, axis=1)[rows].mean()
@@ -271,36 +270,6 @@ def _best_cut(values: np.ndarray, gain: np.ndarray, tried: np.ndarray, now: floa
     return float(best[np.abs(best - now).argmin()])
 
 
-def _example_f1_at(candidates: Sequence[float], truth: Any, soft: Any) -> list[float]:
-    """Return example_f1 at each threshold, to the last bit, with one look at the truth."""
-    t, values, known = _held_out(truth, soft)
-    rows, columns = np.nonzero(t)
-    at_true, sizes = values[rows, columns], np.bincount(rows, minlength=len(t))
-    scores = []
-    for threshold in np.asarray(candidates, dtype=float).astype(values.dtype):
-        both = np.bincount(rows[at_true > threshold], minlength=len(t))
-        predicted = np.count_nonzero(values > threshold, axis=1)
-        scores.append(mean_f1(both, sizes + predicted, known, empty="one"))
-    return scores
-
-
-def _held_out(truth: Any, soft: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return where labels are on, soft predictions (−inf where not known), known per row."""
-    t, values = as_floats(truth), _numbers(soft)
-    check_shapes(t.shape, values.shape)
-    on, missing = marked(t, "truth")
-    if missing is None:
-        return on, values, np.full(len(t), t.shape[1])
-    return on, np.where(missing, -np.inf, values), (~missing).sum(1)
-
-
-def _numbers(soft: Any) -> np.ndarray:
-    values = as_floats(soft)
-    if np.isnan(values).any():
-        raise InputError("Soft predictions must be numbers; some are nan.")
-    return values
-
-
 def probability_rows(value: Any, labels: int) -> np.ndarray:
     """Return probabilities as an array (n, labels), or say what else was received.
 
@@ -317,7 +286,8 @@ def probability_rows(value: Any, labels: int) -> np.ndarray:
 
 
 def _probabilities(value: Any) -> np.ndarray:
-    values = as_floats(value)
+    plain = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    values = value if plain else as_floats(value)
     if values.ndim != 2 or not values.size:
         raise InputError(
             "Probabilities must be a matrix (rows, labels), not empty; "
