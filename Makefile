@@ -14,6 +14,7 @@ test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/pytest
 
 # The stamp is written last, so an interrupted install starts again.
