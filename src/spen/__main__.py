@@ -1,4 +1,4 @@
-"""``python -m spen`` is the command line too."""
+"""The command line as ``python -m spen``."""
 
 from spen.cli.app import main
 

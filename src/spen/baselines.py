@@ -1,4 +1,4 @@
-"""What a SPEN is compared with: the other rows of the paper's first table.
+"""Baselines, which a SPEN is compared with: the other rows of the paper's first table.
 
 Each is a classifier with the manners of ``SPENClassifier``, held-out rows, calibration and
 decoding included, so that a comparison compares models and nothing else.

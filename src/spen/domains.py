@@ -1,4 +1,4 @@
-"""Where the relaxed output lives, and its geometry.
+"""Domains: where the relaxed output lives, and its geometry.
 
 A domain keeps y as a flat (n, size) matrix, so that every energy and solver
 works on any domain. The mirror map of entropic mirror descent goes from the

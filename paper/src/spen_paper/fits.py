@@ -1,4 +1,4 @@
-"""One fit of one classifier of the paper's first table, tested under both decodings.
+"""Fits of classifiers of the paper's first table, tested under both decodings.
 
 A classifier holds rows out, chooses on them, and trains on all training rows in the end, all
 by itself. ``run`` fits it, and reads the test rows once for both decodings.

@@ -1,1 +1,1 @@
-"""One batch: its rows, features and labels."""
+"""A batch: its rows, features and labels."""

@@ -1,4 +1,4 @@
-"""What the commands on files share: which labels, which rows, for which model."""
+"""Files as commands take them: which labels, which rows, for which model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands show what they found: tables for people, JSON for programs."""
+"""Tables for people and JSON for programs: how commands show what they found."""
 
 from __future__ import annotations
 

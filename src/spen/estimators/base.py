@@ -1,4 +1,4 @@
-"""What every classifier of spen does: fit by a plan, predict, decode, save."""
+"""The base of every classifier of spen: fit by a plan, predict, decode, save."""
 
 from __future__ import annotations
 

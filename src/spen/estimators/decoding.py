@@ -1,4 +1,4 @@
-"""From soft predictions to label sets."""
+"""Decoding: from soft predictions to label sets."""
 
 from __future__ import annotations
 

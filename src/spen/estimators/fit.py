@@ -1,4 +1,4 @@
-"""One fit: choose on held-out rows, freeze what was chosen, train again on all rows."""
+"""A fit: choose on held-out rows, freeze what was chosen, train again on all rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fit carries out: sizes, training and decoding, with what is left to choose."""
+"""Plans, which fits carry out: sizes, training and decoding, with what is left to choose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SPENClassifier does by itself: sizes and training from the shape of the data."""
+"""The recipe of SPENClassifier, what it does by itself: sizes and training from the data's shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an energy has learned about labels: its measurements, with names."""
+"""The structure that an energy has learned about labels: its measurements, with names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people pass as Y: label matrices, named columns, label lists, or one class per row."""
+"""Targets, what people pass as Y: label matrices, named columns, label lists, one class per row."""
 
 from __future__ import annotations
 

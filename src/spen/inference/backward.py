@@ -1,4 +1,4 @@
-"""How to differentiate a solve with respect to the parameters: an object of its own."""
+"""Ways to differentiate a solve with respect to the parameters: objects of their own."""
 
 from __future__ import annotations
 

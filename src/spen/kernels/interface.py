@@ -1,4 +1,4 @@
-"""What a kernel is given and what it returns: plain numbers and tensors.
+"""The interface of kernels: what they are given and return, in plain numbers and tensors.
 
 A kernel module has two functions,
 

@@ -1,4 +1,4 @@
-"""What training minimises."""
+"""Objectives: what training minimises."""
 
 from __future__ import annotations
 

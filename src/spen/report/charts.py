@@ -1,4 +1,4 @@
-"""What is behind the charts that the templates write: scales, ticks, circles, and pixels."""
+"""Scales, ticks, circles and pixels of the charts that the templates write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML file on a model: no network, readable without a script.
+"""A self-contained HTML file on a model: no network, readable without a script.
 
 ``gather`` puts all that a page says into one plain dictionary; the template says it.
 """

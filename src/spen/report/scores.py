@@ -1,4 +1,4 @@
-"""How well a model does on rows: its scores, its hardest rows, the course of its inference."""
+"""Scores of a model on rows: how well it does, its hardest rows, the course of its inference."""
 
 from __future__ import annotations
 

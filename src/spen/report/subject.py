@@ -1,4 +1,4 @@
-"""What a page is about: a fitted classifier, rows whose labels are known, the labels' names."""
+"""The subject of a page: a fitted classifier, rows whose labels are known, the labels' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What discrete solvers read out of a problem: its pairwise terms, and what its rows share.
+"""Pairwise terms of a problem, which discrete solvers read, and what its rows share.
 
 On labels of 0 and 1, y_i² = y_i. So squares of measurements, quadratic terms and pairs are all
 one thing there: a unary term of each label, and a weight of each pair.
