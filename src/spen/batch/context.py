@@ -1,4 +1,4 @@
-"""The context that an energy is bound to: one batch of features, with what is known of its labels."""
+"""The context that an energy is bound to: a batch of features, with what is known of its labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipe of SPENClassifier, what it does by itself: sizes and training from the data's shape."""
+"""The recipe of SPENClassifier, what it does by itself: sizes and training from the shape of data."""
 
 from __future__ import annotations
 
