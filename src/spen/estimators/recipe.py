@@ -1,4 +1,4 @@
-"""The recipe of SPENClassifier, what it does by itself: sizes and training from the shape of data."""
+"""The recipe of SPENClassifier: sizes and training that it chooses from the shape of the data."""
 
 from __future__ import annotations
 
