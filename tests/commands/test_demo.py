@@ -10,6 +10,7 @@ from spen.cli import demo as module
 
 def test_the_demo_prints_its_table_and_draws_its_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "ROWS", 150)
+    monkeypatch.setattr(module, "TEST_ROWS", 1500)
     module.demo(out=tmp_path)
     shown = capsys.readouterr().out
     for words in ("linear", "3-layer MLP", "SPEN", "measurements.png"):
@@ -34,6 +35,7 @@ def test_the_demo_prints_its_table_and_draws_its_picture(tmp_path, monkeypatch, 
 def test_what_an_earlier_demo_of_other_rows_left_is_not_taken_for_this_one(
     tmp_path, monkeypatch, capsys
 ):
+    monkeypatch.setattr(module, "TEST_ROWS", 300)
     monkeypatch.setattr(module, "ROWS", 120)
     module.demo(out=tmp_path)
     monkeypatch.setattr(module, "ROWS", 150)
