@@ -10,9 +10,8 @@ from scipy import sparse
 
 from spen.batch.splits import Split, hold_out
 from spen.data import catalog
-from spen.data.dataset import join
+from spen.data.dataset import Numbered, join
 from spen.data.load import load_dataset, open_rows, recognise
-from spen.data.reader import Numbered
 from spen.errors import InputError
 
 

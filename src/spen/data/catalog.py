@@ -94,9 +94,9 @@ def _read_entries() -> dict[str, Entry]:
     table = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text("utf-8"))
     entries = {}
     for name, fields in table.items():
-        files = tuple(RemoteFile(**file) for file in fields.pop("files"))
-        row_split = tuple(fields.pop("row_split", ())) or None
-        entries[name] = Entry(name, **fields, files=files, row_split=row_split)
+        fields["files"] = tuple(RemoteFile(**file) for file in fields["files"])
+        fields["row_split"] = tuple(fields.get("row_split", ())) or None
+        entries[name] = Entry(name, **fields)
     return entries
 
 
@@ -135,11 +135,9 @@ def data_folders() -> list[Path]:
 
 def find(name: str) -> Path | None:
     """Return the folder that holds all files of a data set, or None where none does."""
-    entry = entry_of(name)
-    for folder in data_folders():
-        if all((folder / name / file.name).is_file() for file in entry.files):
-            return folder / name
-    return None
+    files = entry_of(name).files
+    folders = (folder / name for folder in data_folders())
+    return next((f for f in folders if all((f / file.name).is_file() for file in files)), None)
 
 
 def locate(name: str) -> Path:
@@ -194,10 +192,6 @@ class Fetched:
     size: int
     verified: bool
     downloaded: bool
-
-
-class _CutOffError(Exception):
-    """The connection failed or ended early: another attempt may bring the rest."""
 
 
 def fetch(
@@ -255,9 +249,10 @@ def _download(url: str, file: RemoteFile, path: Path, progress: Progress | None)
     partial = path.with_name(f"{path.name}.partial")
     problem = None
     with _own(partial) as content:
+        transfer = _Transfer(url, file, content, progress)
         # What an earlier run left behind may be at fault: then all is received anew.
-        for _ in range(2 if _size(content) else 1):
-            _receive_all(url, file, content, progress)
+        for _ in range(2 if transfer.have else 1):
+            transfer.receive_all()
             problem = difference(partial, file)
             if problem is None:
                 os.fsync(content.fileno())
@@ -284,109 +279,106 @@ def _own(partial: Path) -> Iterator[FileIO]:
                 try:
                     yield content
                 finally:
-                    if not _size(content):
+                    if not os.fstat(content.fileno()).st_size:
                         partial.unlink(missing_ok=True)
                 return
 
 
-def _size(content: FileIO) -> int:
-    return os.fstat(content.fileno()).st_size
+@dataclass(frozen=True)
+class _Transfer:
+    """What is received of a file, at the end of what is here already."""
 
+    url: str
+    file: RemoteFile
+    content: FileIO
+    progress: Progress | None
 
-def _receive_all(url: str, file: RemoteFile, content: FileIO, progress: Progress | None) -> None:
-    """Receive what is missing, in as many attempts as it takes."""
-    futile, problem = 0, ""
-    for _ in range(ATTEMPTS):
-        begin = _size(content)
-        try:
-            _receive(url, file, content, progress)
-            return
-        except _CutOffError as cut:
-            problem = str(cut)
-        futile = 0 if _size(content) > begin else futile + 1
-        if futile == FUTILE:
-            break
-        time.sleep(PAUSE * 2**futile)
-    have = _size(content)
-    rest = f" Call again to go on from byte {have}." if have and file.sha256 else ""
-    raise FetchError(f"Could not get {url}: {problem}.{rest}")
+    @property
+    def have(self) -> int:
+        """The bytes that are here."""
+        return os.fstat(self.content.fileno()).st_size
 
-
-def _receive(url: str, file: RemoteFile, content: FileIO, progress: Progress | None) -> None:
-    """Receive what is missing, in one attempt."""
-    # Pieces are put together only where a checksum says whether they fit.
-    if file.sha256 is None or _size(content) > (file.size or 0):
-        content.truncate(0)
-    if _size(content) == file.size:
-        return
-    with _ask(url, content) as response:
-        have = _size(content)
-        whole = _length(response, url, file, have)
-        limit = LARGEST_UNKNOWN if whole is None else whole
-        while True:
-            if progress:
-                progress(file, have)
-            if have >= limit:
-                break
-            try:
-                block = response.read1(min(CHUNK, limit - have))
-            except (OSError, http.client.HTTPException) as problem:
-                raise _CutOffError(f"the connection broke after {have} bytes, {problem}") from None
-            if not block and whole is None:
+    def receive_all(self) -> None:
+        """Receive what is missing, in as many attempts as it takes."""
+        futile, problem = 0, None
+        for _ in range(ATTEMPTS):
+            begin = self.have
+            problem = self._receive()
+            if problem is None:
                 return
-            if not block:
-                raise _CutOffError(f"the connection ended after {have} of {whole} bytes")
-            content.write(block)
-            have += len(block)
-    if whole is None:
-        content.truncate(0)
-        raise FetchError(f"{url} has {have} bytes or more, which cannot be right.")
+            futile = 0 if self.have > begin else futile + 1
+            if futile == FUTILE:
+                break
+            time.sleep(PAUSE * 2**futile)
+        can_go_on = self.have and self.file.sha256
+        rest = f" Call again to go on from byte {self.have}." if can_go_on else ""
+        raise FetchError(f"Could not get {self.url}: {problem}.{rest}")
 
+    def _receive(self) -> str | None:
+        """Receive what is missing, in one attempt.
 
-def _ask(url: str, content: FileIO) -> http.client.HTTPResponse:
-    """Ask for the bytes that are missing and check the kind of the answer."""
-    begin = _size(content)
-    headers = {"User-Agent": f"spen/{spen.__version__}"}
-    if begin:
-        headers["Range"] = f"bytes={begin}-"
-    try:
-        request = urllib.request.Request(url, headers=headers)
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
-    except urllib.error.HTTPError as problem:
-        problem.close()
-        words = f"HTTP {problem.code} {problem.reason}"
-        if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            content.truncate(0)
-        elif problem.code < 500 and problem.code not in (408, 429):
-            raise FetchError(f"{url} answers {words}.") from None
-        raise _CutOffError(words) from None
-    except (OSError, http.client.HTTPException, UnicodeError) as problem:
-        raise _CutOffError(f"no connection, {getattr(problem, 'reason', problem)}") from None
-    part = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    if response.status == http.client.PARTIAL_CONTENT and part and int(part[1]) == begin > 0:
-        return response
-    # What is not the rest must be the whole, for which the next attempt asks where it is not.
-    content.truncate(0)
-    if response.status == http.client.OK:
-        return response
-    response.close()
-    raise _CutOffError(f"the server answers a request from byte {begin} with another part")
+        Returns:
+            why it was cut off, so that another attempt may bring the rest; None: all is here.
+        """
+        # Pieces are put together only where a checksum says whether they fit.
+        if self.file.sha256 is None or self.have > (self.file.size or 0):
+            self.content.truncate(0)
+        begin = self.have
+        if begin == self.file.size:
+            return None
+        headers = {"User-Agent": f"spen/{spen.__version__}"}
+        if begin:
+            headers["Range"] = f"bytes={begin}-"
+        try:
+            request = urllib.request.Request(self.url, headers=headers)
+            response = urllib.request.urlopen(request, timeout=TIMEOUT)
+        except urllib.error.HTTPError as problem:
+            problem.close()
+            words = f"HTTP {problem.code} {problem.reason}"
+            if problem.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self.content.truncate(0)
+            elif problem.code < 500 and problem.code not in (408, 429):
+                raise FetchError(f"{self.url} answers {words}.") from None
+            return words
+        except (OSError, http.client.HTTPException, UnicodeError) as problem:
+            return f"no connection, {getattr(problem, 'reason', problem)}"
+        with response:
+            is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {begin}-")
+            if not (response.status == http.client.PARTIAL_CONTENT and begin and is_rest):
+                # It must be the whole, for which the next attempt asks where it is not.
+                self.content.truncate(0)
+                if response.status != http.client.OK:
+                    return f"the server answers a request from byte {begin} with another part"
+            return self._store(response)
 
-
-def _length(
-    response: http.client.HTTPResponse, url: str, file: RemoteFile, begin: int
-) -> int | None:
-    """Return the length of the whole file; None where only its end will tell."""
-    announced = None if response.length is None else begin + response.length
-    if file.size is not None:
-        if announced is not None and announced != file.size:
+    def _store(self, response: http.client.HTTPResponse) -> str | None:
+        """Write what a server sends to the end of a file; return why it was cut off, if it was."""
+        url, file, have = self.url, self.file, self.have
+        announced = None if response.length is None else have + response.length
+        if file.size is not None and announced not in (None, file.size):
             raise FetchError(
                 f"{file.name} must have {file.size} bytes, but {url} announces {announced}: "
                 "it is not the file that this version of spen knows."
             )
-        return file.size
-    if announced is None and not response.chunked:
-        raise FetchError(f"{url} does not say how long it is, so a cut-off would go unnoticed.")
-    if announced is not None and announced >= LARGEST_UNKNOWN:
-        raise FetchError(f"{url} announces {announced} bytes, which cannot be right.")
-    return announced
+        if file.size is None and announced is None and not response.chunked:
+            raise FetchError(f"{url} does not say how long it is, so a cut-off would go unnoticed.")
+        if file.size is None and (announced or 0) >= LARGEST_UNKNOWN:
+            raise FetchError(f"{url} announces {announced} bytes, which cannot be right.")
+        whole = announced if file.size is None else file.size
+        limit = LARGEST_UNKNOWN if whole is None else whole
+        while True:
+            if self.progress:
+                self.progress(file, have)
+            try:
+                block = response.read1(min(CHUNK, limit - have)) if have < limit else b""
+            except (OSError, http.client.HTTPException) as problem:
+                return f"the connection broke after {have} bytes, {problem}"
+            if not block:
+                break
+            self.content.write(block)
+            have += len(block)
+        if whole is None and have == limit:
+            self.content.truncate(0)
+            raise FetchError(f"{url} has {have} bytes or more, which cannot be right.")
+        is_whole = whole is None or have == whole
+        return None if is_whole else f"the connection ended after {have} of {whole} bytes"

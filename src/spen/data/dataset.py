@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,42 @@ class Dataset:
     valid: Split | None = None
 
 
+class Numbered(Sequence[str]):
+    """The names ``x0``, ``x1``, … (or from another number on), made when asked for.
+
+    A text file may declare billions of columns in its first line, and that must not cost
+    memory; in all else this is the tuple of those names.
+
+    >>> names = Numbered("x", 3)
+    >>> names[-1], list(names), names == ("x0", "x1", "x2")
+    ('x2', ['x0', 'x1', 'x2'], True)
+    """
+
+    def __init__(self, prefix: str, count: int, start: int = 0) -> None:
+        self.prefix = prefix
+        self.numbers = range(start, start + count)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(f"{self.prefix}{i}" for i in self.numbers[index])
+        return f"{self.prefix}{self.numbers[index]}"
+
+    def __eq__(self, other: Any) -> bool:
+        if isinstance(other, Numbered):
+            return repr(self) == repr(other)
+        is_alike = isinstance(other, list | tuple) and len(self) == len(other)
+        return is_alike and tuple(self) == tuple(other)
+
+    # Equal to a tuple, so it would have to hash like one, which means making all names.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Numbered({self.prefix!r}, {len(self)}, {self.numbers.start})"
+
+
 def join(parts: Sequence[Split], source: object = "The data") -> Split:
     """Return the rows of all parts, one below the other.
 
@@ -58,6 +94,26 @@ def join(parts: Sequence[Split], source: object = "The data") -> Split:
     return Split(_stack([part.X for part in parts], source), labels, weight)
 
 
+def regroup(parts: Iterable[Split], rows: int) -> Iterator[Split]:
+    """Yield the rows of all parts, so many at a time; the last ones may be fewer.
+
+    >>> [len(part) for part in regroup([Split(np.zeros((5, 1)), None)], 2)]
+    [2, 2, 1]
+    """
+    waiting: list[Split] = []
+    for part in parts:
+        waiting += [part] if len(part) else []
+        count = sum(map(len, waiting))
+        if count < rows:
+            continue
+        joined, whole = join(waiting), count - count % rows
+        for start in range(0, whole, rows):
+            yield joined.rows(slice(start, start + rows))
+        waiting = [joined.rows(slice(whole, count))] if whole < count else []
+    if waiting:
+        yield join(waiting)
+
+
 def check_dense(rows: int, labels: int, source: object) -> None:
     """Raise if a dense matrix of labels, which missing ones need, would be too large."""
     if 4 * rows * labels > LARGEST_DENSE:
@@ -65,20 +121,6 @@ def check_dense(rows: int, labels: int, source: object) -> None:
             f"{source}: missing labels need a dense matrix, and {rows} rows of {labels} labels are "
             "too many for one. Leave out the rows with missing labels, or read in chunks."
         )
-
-
-def sparse_matrix(
-    rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int], dtype: Any
-) -> sparse.csr_matrix:
-    """Return a CSR matrix of entries, none of which is given twice; zeros are not stored.
-
-    >>> entries = np.array([0, 0]), np.array([2, 0]), np.array([1.5, 0.0])
-    >>> sparse_matrix(*entries, (2, 3), np.float32).toarray().tolist()
-    [[0.0, 0.0, 1.5], [0.0, 0.0, 0.0]]
-    """
-    kept = values != 0
-    entries = values[kept].astype(dtype), (rows[kept], columns[kept])
-    return sparse.csr_matrix(entries, shape=shape)
 
 
 def _stack(matrices: Sequence[Any], source: object) -> Any:
@@ -134,8 +176,10 @@ def summarise(data: Dataset, top: int = 10) -> Summary:
     parts = {name: part for name, part in parts.items() if part is not None}
     if any(part.Y is None for part in parts.values()):
         raise InputError(f"The rows of {data.name} have no labels, so there is nothing to count.")
-    on = sparse.csr_array(sparse.vstack([_labels_on(part.Y) for part in parts.values()]))
-    missing = sum(_count_missing(part.Y) for part in parts.values())
+    labels = [sparse.csr_array(part.Y, dtype=np.float32) for part in parts.values()]
+    stacked = sparse.csr_array(sparse.vstack(labels))
+    missing = int(np.isnan(stacked.data).sum())
+    on = sparse.csr_array(stacked == 1, dtype=np.int64)
     n_rows, n_labels = on.shape  # type: ignore[misc]
     sizes = np.diff(on.indptr)
     observed = n_rows * n_labels - missing
@@ -162,20 +206,6 @@ def repeated_rows(train_X: Any, test_X: Any) -> np.ndarray:
     array([ True, False])
     """
     return RowDigests.of(train_X).contains(test_X)
-
-
-def _labels_on(Y: Any) -> sparse.csr_array:
-    """Return a matrix that holds a 1 where a label is on, and nothing elsewhere."""
-    if not sparse.issparse(Y):
-        return sparse.csr_array(np.asarray(Y) == 1, dtype=np.int64)
-    on = sparse.csr_array(Y, copy=True)
-    on.data = (on.data == 1).astype(np.int64)
-    on.eliminate_zeros()
-    return on
-
-
-def _count_missing(Y: Any) -> int:
-    return int(np.isnan(Y.data if sparse.issparse(Y) else np.asarray(Y, dtype=float)).sum())
 
 
 def _top_labels(on: sparse.csr_array, names: Any, top: int) -> tuple[tuple[str, int], ...]:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from spen.batch.splits import Split
 from spen.data.arff import ArffReader
 from spen.data.dataset import Dataset
-from spen.data.reader import LARGEST_COLUMN, Labels, RowReader, encoding_of, open_file, text_start
+from spen.data.reader import FORMATS, Labels, Options, RowReader, encoding_of, open_file, open_text
 from spen.data.sparse_text import SIZES, LibsvmReader, XmcReader
 from spen.data.table import DELIMITERS, CsvReader, NpzReader
-from spen.errors import InputError, choose, did_you_mean
+from spen.errors import InputError, did_you_mean
 
-FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "npz")
 SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".npz")
-_ARFF = ("mulan", "meka")
+_READERS = {"mulan": ArffReader, "meka": ArffReader, "xmc": XmcReader}
+_READERS |= {"libsvm": LibsvmReader, "csv": CsvReader, "npz": NpzReader}
 _LOOK = 1 << 16
 _PAIRS = re.compile(
     r"([0-9]+(,[0-9]+)*)?([ \t]+|^)[0-9]+:[^ \t:]+([ \t]+[0-9]+:[^ \t:]+)*[ \t]*(#.*)?"
@@ -65,9 +64,7 @@ def load_dataset(
     >>> data.train.X.toarray().tolist(), data.test.Y.toarray().tolist()
     ([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]], [[1, 1], [0, 0]])
     """
-    sizes = {"n_features": n_features, "n_labels": n_labels, "zero_based": zero_based}
-    options = {"format": format, "labels": labels} | sizes
-    _check_options(format, n_features, n_labels)
+    options = Options(format, labels, n_features, n_labels, zero_based)
     if not isinstance(source, str | PathLike):
         raise InputError(f"source must be a name or a path; received {type(source).__name__}.")
     if isinstance(source, str):
@@ -127,75 +124,52 @@ def open_rows(
     [[[1.5, 2.0]], [[0.5, 1.0]]]
     >>> folder.cleanup()
     """
-    _check_options(format, n_features, n_labels)
-    path = Path(path)
-    kind = format or recognise(path)
+    sizes = n_features, n_labels, zero_based
+    return _open(Path(path), Options(format, labels, *sizes, labels_required, also))
+
+
+def _open(path: Path, options: Options) -> RowReader:
+    kind = _READERS[options.format or recognise(path)]
     try:
-        if kind == "libsvm":
-            sizes = n_features, n_labels, zero_based
-            reader = LibsvmReader(path, labels, *sizes, labels_required, also)
-        elif kind in _ARFF:
-            reader = ArffReader(path, format, labels, labels_required)
-        else:
-            kinds = {"xmc": XmcReader, "npz": NpzReader, "csv": CsvReader}
-            reader = kinds[kind](path, labels, labels_required)
+        reader: RowReader = kind(path, options)
     except InputError as problem:
-        found = looks_like(path) if format and path.is_file() else None
-        if found in (None, "arff" if kind in _ARFF else kind):
+        found = looks_like(path) if options.format and path.is_file() else None
+        if found is None or _READERS[found] is kind:
             raise
-        raise InputError(f"{problem} The file looks like {found}.") from None
-    wanted = {"features": n_features, "labels": n_labels if labels_required else None}
-    for what, asked in wanted.items():
+        name = "arff" if found == "mulan" else found
+        raise InputError(f"{problem} The file looks like {name}.") from None
+    n_labels = options.n_labels if options.labels_required else None
+    for what, asked in (("features", options.n_features), ("labels", n_labels)):
         has = getattr(reader, f"n_{what}")
         if asked is not None and asked != has:
             raise InputError(f"{path} has {has} {what}; n_{what} says {asked}.")
     return reader
 
 
-def _check_options(format: str | None, n_features: int | None, n_labels: int | None) -> None:
-    if format is not None:
-        choose(format, dict.fromkeys(FORMATS), "format")
-    for name, size in (("n_features", n_features), ("n_labels", n_labels)):
-        is_size = isinstance(size, int) and 1 <= size <= LARGEST_COLUMN + 1
-        if size is not None and not is_size:
-            what = f"must be a whole number from 1 to {LARGEST_COLUMN + 1}; received {size!r}."
-            raise InputError(f"{name} {what}")
-
-
 def _load(
-    name: str,
-    files: dict[str, Path],
-    options: dict[str, Any],
-    row_split: tuple[int, int, int] | None = None,
+    name: str, files: dict[str, Path], options: Options, row_split: Sequence[int] | None = None
 ) -> Dataset:
-    readers = {
-        part: open_rows(path, also=[p for p in files.values() if p != path], **options)
-        for part, path in files.items()
-    }
+    readers = {}
+    for part, path in files.items():
+        others = [other for other in files.values() if other != path]
+        readers[part] = _open(path, replace(options, also=others))
     first = readers["train"]
     for reader in readers.values():
         _check_alike(first, reader)
     splits = {part: reader.read() for part, reader in readers.items()}
     if len(splits) == 1:
         rows = splits["train"]
-        divided = first.divide(len(rows)) if row_split is None else _cut(first, rows, row_split)
-        splits |= {part: rows.rows(index) for part, index in divided.items()}
-    return Dataset(
-        name=name,
-        train=splits["train"],
-        test=splits.get("test"),
-        feature_names=first.feature_names,
-        label_names=first.label_names,
-        valid=splits.get("valid"),
-    )
+        total = len(rows)
+        parts = first.divide(total) if row_split is None else _cut(first.path, total, row_split)
+        splits |= {part: rows.rows(index) for part, index in parts.items()}
+    names = first.feature_names, first.label_names
+    return Dataset(name, splits["train"], splits.get("test"), *names, splits.get("valid"))
 
 
-def _cut(reader: RowReader, rows: Split, sizes: tuple[int, int, int]) -> dict[str, slice]:
-    if sum(sizes) != len(rows):
-        raise InputError(
-            f"{reader.path} has {len(rows)} rows; the data set has {sum(sizes)}. "
-            "Fetch the file again."
-        )
+def _cut(path: Path, total: int, sizes: Sequence[int]) -> dict[str, slice]:
+    if sum(sizes) != total:
+        what = f"has {total} rows; the data set has {sum(sizes)}. Fetch the file again."
+        raise InputError(f"{path} {what}")
     parts = zip(("train", "valid", "test"), sizes, np.cumsum(sizes), strict=True)
     return {part: slice(end - size, end) for part, size, end in parts}
 
@@ -216,20 +190,21 @@ def _check_alike(first: RowReader, other: RowReader) -> None:
 
 
 def looks_like(path: Path) -> str | None:
-    """Return "arff", "xmc", "libsvm", "csv" or "npz", or None if it cannot be told."""
-    with open_file(path) as file:
-        start = text_start(path, file)
-        file.seek(0)
-        content = file.read(_LOOK)[start:]
+    """Return the format of a file, or None if it cannot be told.
+
+    ARFF counts as "mulan" here; the reader tells whether it is MEKA's.
+    """
+    with open_text(path) as file:
+        content = file.read(_LOOK)
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "npz"
-    lines = [line.rstrip("\r") for line in content.decode("latin-1").split("\n")]
-    if len(content) == _LOOK - start and len(lines) > 1:
-        lines.pop()
+    if len(content) == _LOOK:
+        content = content.rpartition(b"\n")[0] or content
+    lines = content.decode("latin-1").replace("\r\n", "\n").split("\n")
     lines = [line for line in lines if line.strip()]
     first = next((line.strip() for line in lines if not line.lstrip().startswith("%")), "")
     if first.startswith("@"):
-        return "arff"
+        return "mulan"
     if lines and SIZES.fullmatch(lines[0]):
         return "xmc"
     # A row may have no features; the first that has some tells.
@@ -247,13 +222,10 @@ def looks_like(path: Path) -> str | None:
 
 
 def recognise(path: Path) -> str:
-    """Return the format of a file, or raise an error that names the choices.
-
-    ARFF counts as "mulan" here; the reader tells whether it is MEKA's.
-    """
+    """Return the format of a file, or raise an error that names the choices."""
     found = looks_like(path)
     if found is not None:
-        return "mulan" if found == "arff" else found
+        return found
     with open_file(path) as file:
         start = file.read(2)
     if not start:
@@ -318,8 +290,7 @@ def _is_data(path: Path, format: str | None) -> bool:
         found = looks_like(path)
     except InputError:
         return False
-    wanted = "arff" if format in _ARFF else format
     # Notes beside the data are text as well; text that only looks like a table is not data.
-    if path.suffix.lower() == ".txt" and found == "csv" and wanted != "csv":
+    if path.suffix.lower() == ".txt" and found == "csv" and format != "csv":
         return False
-    return found is not None and wanted in (None, found)
+    return found is not None and (format is None or _READERS[found] is _READERS[format])

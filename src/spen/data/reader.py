@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
+import codecs
 import os
 import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, overload
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
+from scipy import sparse
 
 from spen.batch.splits import Split
-from spen.data.dataset import check_dense, join, sparse_matrix
-from spen.errors import InputError, did_you_mean
+from spen.data.dataset import Numbered, check_dense, join, regroup
+from spen.errors import InputError, check_whole, did_you_mean, one_of
 
 BLOCK = 1 << 18
-"""Bytes of whole lines that are read and turned into arrays together."""
+"""Characters of whole lines that are read and turned into arrays together."""
 
 LONGEST_LINE = 1 << 24
 """Bytes that a line may have. A file of other bytes may have no line end at all."""
@@ -31,13 +33,36 @@ MOST_KNOWN, LONGEST_KNOWN = 1 << 16, 1 << 10
 
 LARGEST_VALUE = float(np.finfo(np.float32).max)
 
+FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "npz")
+
 Labels: TypeAlias = str | Path | int | Sequence[str] | None
 """What people pass: names of columns, a number of columns, an XML file, or nothing."""
 
-_UTF8_MARK = b"\xef\xbb\xbf"
-_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _LONGEST_NUMBER = 400
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a file is to be read; ``spen.data.load.open_rows`` says what each field means."""
+
+    format: str | None = None
+    labels: Labels = None
+    n_features: int | None = None
+    n_labels: int | None = None
+    zero_based: bool | None = None
+    labels_required: bool = True
+    also: Sequence[Path] = ()
+
+    def __post_init__(self) -> None:
+        if self.format is not None:
+            one_of(self.format, FORMATS, "format")
+        for name in ("n_features", "n_labels"):
+            size = getattr(self, name)
+            is_size = isinstance(size, int) and 1 <= size <= LARGEST_COLUMN + 1
+            if size is not None and not is_size:
+                what = f"must be a whole number from 1 to {LARGEST_COLUMN + 1}; received {size!r}."
+                raise InputError(f"{name} {what}")
 
 
 class RowReader(ABC):
@@ -71,9 +96,8 @@ class RowReader(ABC):
 
     def chunks(self, rows: int = 4096) -> Iterator[Split]:
         """Yield the rows in order, so many at a time; the last chunk may have fewer."""
-        if not isinstance(rows, int) or rows < 1:
-            raise InputError(f"rows must be a whole number of 1 or more; received {rows!r}.")
-        return _regroup(self.parts(), rows)
+        check_whole(rows, "rows")
+        return regroup(self.parts(), rows)
 
     def read(self) -> Split:
         """Return all rows."""
@@ -87,79 +111,257 @@ class RowReader(ABC):
         return {}
 
 
-def _regroup(parts: Iterable[Split], rows: int) -> Iterator[Split]:
-    waiting: list[Split] = []
-    count = 0
-    for part in parts:
-        if len(part):
-            waiting.append(part)
-            count += len(part)
-        if count < rows:
-            continue
-        joined = join(waiting)
-        cut = 0
-        while count - cut >= rows:
-            yield joined.rows(slice(cut, cut + rows))
-            cut += rows
-        waiting = [joined.rows(slice(cut, count))] if cut < count else []
-        count -= cut
-    if waiting:
-        yield join(waiting)
+@dataclass
+class Rows:
+    """The entries of some rows, one row after the other; the columns of Y follow those of X."""
+
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+
+    def add(self, row: dict[int, float], weight: float = 1.0) -> None:
+        """Add a row, column → value."""
+        self.columns.extend(row)
+        self.values.extend(row.values())
+        self.sizes.append(len(row))
+        self.weights.append(weight)
 
 
-class Numbered(Sequence[str]):
-    """The names ``x0``, ``x1``, … (or from another number on), made when asked for.
+class TextReader(RowReader):
+    """The rows of a text file, a line each.
 
-    A text file may declare billions of columns in its first line, and that must not cost
-    memory; in all else this is the tuple of those names.
-
-    >>> names = Numbered("x", 3)
-    >>> names[-1], list(names), names == ("x0", "x1", "x2")
-    ('x2', ['x0', 'x1', 'x2'], True)
+    Attributes:
+        file: the file, at the line that is being read.
+        header_lines: how many lines stand above the rows.
+        encoding: that of the rows.
+        is_dense: whether X becomes an array.
+        labels: the numbers of the file's columns that are labels.
+        starts: the number of the first column that each of the file's columns becomes; those
+            of Y follow those of X.
+        one_hot: (columns,) whether a value says by how much a 1 stands further right; None:
+            no value does.
     """
 
-    def __init__(self, prefix: str, count: int, start: int = 0) -> None:
-        self.prefix = prefix
-        self.numbers = range(start, start + count)
+    header_lines: int = 0
+    encoding: str = "latin-1"
+    is_dense: bool = False
+    one_hot: np.ndarray | None = None
 
-    def __len__(self) -> int:
-        return len(self.numbers)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = TextFile(path)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        if isinstance(index, slice):
-            return tuple(f"{self.prefix}{i}" for i in self.numbers[index])
-        return f"{self.prefix}{self.numbers[index]}"
+    def lay_out(self, columns: Sequence[Sequence[str]], labels: set[int]) -> None:
+        """Set the names of the columns of X and of Y, and where those of each in the file begin.
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Numbered):
-            alike = (self.prefix, self.numbers) == (other.prefix, other.numbers)
-            return alike or len(self) == len(other) == 0
-        if not isinstance(other, Sequence) or isinstance(other, str):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        Args:
+            columns: for each column of the file, the names of those that it becomes.
+            labels: the numbers of the columns that are labels.
+        """
+        features = [names for i, names in enumerate(columns) if i not in labels]
+        self.feature_names = tuple(name for names in features for name in names)
+        self.label_names = tuple(name for i in sorted(labels) for name in columns[i])
+        if not features:
+            raise InputError(f"{self.path} has only labels and no features.")
+        self.labels = labels
+        self.starts: list[int] = []
+        ends = {False: 0, True: self.n_features}
+        for i, names in enumerate(columns):
+            self.starts.append(ends[i in labels])
+            ends[i in labels] += len(names)
 
-    # Equal to a tuple, so it would have to hash like one, which means making all names.
-    __hash__ = None  # type: ignore[assignment]
+    @abstractmethod
+    def add_row(self, rows: Rows, text: str) -> None:
+        """Add the row that a line holds, if it holds one."""
 
-    def __repr__(self) -> str:
-        return f"Numbered({self.prefix!r}, {len(self)}, {self.numbers.start})"
+    def parts(self) -> Iterator[Split]:
+        """Yield the rows block by block."""
+        return map(self.split, self.blocks())
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yield the rows, a block of lines at a time."""
+        rows, size = Rows(), 0
+        for raw in self.file.raw_lines(self.header_lines):
+            self.add_row(rows, self.file.decode(raw, self.encoding))
+            size += len(raw) + 1
+            if size >= BLOCK:
+                yield rows
+                rows, size = Rows(), 0
+        yield rows
+
+    def read_row(
+        self, tokens: Sequence[Any], matches: Iterator[re.Match[str]], known: Remembered, kind: str
+    ) -> dict[int, float]:
+        """Return the entries of a row, column → value, from its tokens.
+
+        Args:
+            tokens: the tokens.
+            matches: how they were found; only asked for where something is wrong.
+            known: the entries of tokens; it raises a TokenError for what is none.
+            kind: what a token that begins with a number is called.
+        """
+        try:
+            row = dict(map(known.__getitem__, tokens))
+        except TokenError:
+            row = {}
+        if len(row) == len(tokens):
+            return row
+        seen: set[int] = set()
+        for token, match in zip(tokens, matches, strict=False):
+            try:
+                column, _ = known[token]
+            except TokenError as problem:
+                raise self.file.fault(str(problem), match.start(1) + problem.offset) from None
+            if column in seen:
+                number = int(re.match("[0-9]+", match[1])[0])  # type: ignore[index]
+                raise self.file.fault(f"{kind} {number} stands twice in this row.", match.start(1))
+            seen.add(column)
+        raise AssertionError("Some token of the row is wrong or stands twice.")
+
+    def split(self, rows: Rows) -> Split:
+        """Return rows as arrays."""
+        n_rows, n_features, n_labels = len(rows.sizes), self.n_features, self.n_labels
+        row = np.repeat(np.arange(n_rows), rows.sizes)
+        column, value = np.array(rows.columns, np.int64), np.array(rows.values, np.float64)
+        if self.one_hot is not None:
+            hot = self.one_hot[column]
+            column[hot] += value[hot].astype(np.int64)
+            value[hot] = 1.0
+        is_label = column >= n_features
+
+        def matrix(part: np.ndarray, first: int, width: int, dtype: Any) -> Any:
+            stored = part & (value != 0)
+            entries = value[stored].astype(dtype), (row[stored], column[stored] - first)
+            return sparse.csr_matrix(entries, shape=(n_rows, width))
+
+        if self.is_dense:
+            X = np.zeros((n_rows, n_features), np.float32)
+            X[row[~is_label], column[~is_label]] = value[~is_label]
+        else:
+            X = matrix(~is_label, 0, n_features, np.float32)
+        Y = None
+        if n_labels and np.isnan(value).any():
+            check_dense(n_rows, n_labels, self.path)
+            Y = matrix(is_label, n_features, n_labels, np.float32).toarray()
+        elif n_labels:
+            Y = matrix(is_label, n_features, n_labels, np.int8)
+        weight = np.array(rows.weights, np.float32)
+        return Split(X, Y, None if (weight == 1).all() else weight)
 
 
-def fault(
-    path: Path, line: int, what: str, *, character: int | None = None, column: str | None = None
-) -> InputError:
-    """Return the error for a place in a file; lines and characters count from 1.
+class TokenError(Exception):
+    """What is wrong with a token.
 
-    >>> str(fault(Path("a.arff"), 3, "'x' is not a number.", character=7))
+    Attributes:
+        offset: how many of the token's characters stand before the fault.
+    """
+
+    def __init__(self, what: str, offset: int = 0) -> None:
+        super().__init__(what)
+        self.offset = offset
+
+
+class TextFile:
+    """A file of text that is read line by line.
+
+    Attributes:
+        path: the file.
+        line: the number of the line that is being read, counted from 1.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 1
+
+    def raw_lines(self, skip: int = 0) -> Iterator[bytes]:
+        """Yield the lines after the first ``skip``, without their ends."""
+        with open_text(self.path) as file:
+            lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+            for self.line, raw in enumerate(lines, 1):
+                if len(raw) > LONGEST_LINE:
+                    size = f"{LONGEST_LINE >> 20} MiB"
+                    raise self.fault(f"the line is longer than {size}. Is this a file of text?")
+                if self.line > skip:
+                    yield raw.rstrip(b"\r\n")
+
+    def decode(self, raw: bytes, encoding: str) -> str:
+        """Return a line as text, or say which character is not of the encoding."""
+        try:
+            return raw.decode(encoding)
+        except UnicodeDecodeError as problem:
+            what = f"the byte 0x{raw[problem.start]:02x} is not {encoding.upper()}."
+            before = raw[: problem.start].decode(encoding)
+            raise self.fault(f"{what} Save the file as UTF-8.", len(before)) from None
+
+    def fault(self, what: str, offset: int | None = None) -> InputError:
+        """Return the error for this line, or for what stands in it after so many characters."""
+        return fault(self.path, self.line, what, offset)
+
+
+def fault(path: Path, line: int, what: str, offset: int | None = None) -> InputError:
+    """Return the error for a line, or for what stands in it after ``offset`` characters.
+
+    >>> str(fault(Path("a.arff"), 3, "'x' is not a number.", 6))
     "a.arff, line 3, character 7: 'x' is not a number."
     """
-    where = f", character {character}" if character is not None else ""
-    where += f", column {column}" if column is not None else ""
+    where = "" if offset is None else f", character {offset + 1}"
     return InputError(f"{path}, line {line}{where}: {what}")
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading, or say why that cannot be done."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}. Check the name and the folder.") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, not a file. Name a file in it.") from None
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{path} cannot be read: {problem}.") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{path} is not a regular file; files are read more than once. Save it.")
+    return file
+
+
+def open_text(path: Path) -> BinaryIO:
+    """Open a file where its text begins, after a mark of UTF-8."""
+    file = open_file(path)
+    mark = file.read(len(codecs.BOM_UTF8))
+    if mark.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        file.close()
+        raise fault(path, 1, "this is UTF-16 text. Save the file as UTF-8.")
+    file.seek(len(mark) if mark == codecs.BOM_UTF8 else 0)
+    return file
+
+
+def encoding_of(header: bytes) -> str:
+    """Return the encoding of a file by its header: UTF-8, or else Latin-1, as old files have.
+
+    >>> encoding_of("Größe".encode("utf-8")), encoding_of("Größe".encode("latin-1"))
+    ('utf-8', 'latin-1')
+    """
+    try:
+        header.decode("utf-8")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8"
+
+
+class Remembered(dict[Any, tuple[int, float]]):
+    """The entries of tokens, each read when it is first asked for; most come again and again."""
+
+    def __init__(self, read: Callable[[Any], tuple[int, float]]) -> None:
+        self._read = read
+
+    def __missing__(self, token: Any) -> tuple[int, float]:
+        entry = self._read(token)
+        if len(self) >= MOST_KNOWN:
+            self.clear()
+        if len(token) <= LONGEST_KNOWN:
+            self[token] = entry
+        return entry
 
 
 def shown(text: str) -> str:
@@ -182,212 +384,35 @@ def number(text: str) -> float | None:
     return float(text)
 
 
-class LineError(Exception):
-    """What is wrong with a line or with a token of one.
+def read_value(text: str) -> tuple[float, str]:
+    """Return the number that text spells, and why it cannot be used, if so.
 
-    Attributes:
-        offset: how many characters stand before the fault.
+    >>> read_value("2"), read_value("red"), read_value("1e39")[1]
+    ((2.0, ''), (nan, 'not a number'), 'too large for single precision')
     """
-
-    def __init__(self, what: str, offset: int = 0) -> None:
-        super().__init__(what)
-        self.offset = offset
-
-    def at(self, path: Path, line: int) -> InputError:
-        """Return the error for a line of a file."""
-        return fault(path, line, str(self), character=self.offset + 1)
+    value = number(text)
+    if value is None:
+        return np.nan, "not a number"
+    return value, "too large for single precision" if abs(value) > LARGEST_VALUE else ""
 
 
-def read_row(
-    tokens: Sequence[Any],
-    known: dict[Any, tuple[int, float]],
-    read: Callable[[Any], tuple[int, float]],
-    place: Callable[[int], int],
-    kind: str,
-) -> dict[int, float]:
-    """Return the entries of a row, column → value, from its tokens.
-
-    Most tokens come again and again, so each is read once and then looked up.
-
-    Args:
-        tokens: the tokens.
-        known: the entries of other rows' tokens, to which those of this row are added.
-        read: returns the entry of a token, or raises a LineError.
-        place: returns how many characters stand before the token of a number.
-        kind: what a token that begins with a number is called.
-    """
-    if len(known) > MOST_KNOWN:
-        known.clear()
-    found: list[Any] = list(map(known.get, tokens))
-    if None in found:
-        for n, token in enumerate(tokens):
-            try:
-                found[n] = found[n] or read(token)
-            except LineError as problem:
-                raise LineError(str(problem), place(n) + problem.offset) from None
-            if len(token) <= LONGEST_KNOWN:
-                known[token] = found[n]
-    row: dict[int, float] = dict(found)
-    if len(row) < len(found):
-        first: dict[int, int] = {}
-        n = next(n for n, entry in enumerate(found) if first.setdefault(entry[0], n) < n)
-        number = int(re.match("[0-9]+", tokens[n])[0])  # type: ignore[index]
-        raise LineError(f"{kind} {number} stands twice in this row.", place(n))
-    return row
-
-
-class RowBuilder:
-    """Rows on their way to a part; the columns of Y follow those of X.
-
-    Args:
-        source: where the rows come from, for errors.
-        n_features, n_labels: the columns.
-        one_hot: (columns,) whether a value says by how much a 1 stands further right.
-    """
-
-    def __init__(
-        self, source: Path, n_features: int, n_labels: int, one_hot: np.ndarray | None = None
-    ) -> None:
-        self._source = source
-        self._sizes = n_features, n_labels
-        self._one_hot = one_hot
-        self.columns: list[int] = []
-        self.values: list[float] = []
-        self.starts: list[int] = [0]
-        self._weights: list[float] = []
-
-    def add(self, row: dict[int, float], weight: float = 1.0) -> None:
-        """Add a row, column → value."""
-        self.columns.extend(row)
-        self.values.extend(row.values())
-        self.starts.append(len(self.columns))
-        self._weights.append(weight)
-
-    def take(self, dense: bool = False) -> Split:
-        """Return the rows and keep none of them; ``dense`` says what X is to be."""
-        n_rows, (n_features, n_labels) = len(self._weights), self._sizes
-        rows = np.repeat(np.arange(n_rows), np.diff(self.starts))
-        columns, values = np.array(self.columns, np.int64), np.array(self.values, np.float64)
-        if self._one_hot is not None:
-            hot = self._one_hot[columns]
-            columns[hot] += values[hot].astype(np.int64)
-            values[hot] = 1.0
-        weight = np.array(self._weights, np.float32)
-        self.columns, self.values, self.starts, self._weights = [], [], [0], []
-        of_labels = columns >= n_features
-        X_entries = rows[~of_labels], columns[~of_labels], values[~of_labels]
-        Y_entries = rows[of_labels], columns[of_labels] - n_features, values[of_labels]
-        if dense:
-            X = np.zeros((n_rows, n_features), np.float32)
-            X[X_entries[:2]] = X_entries[2]
-        else:
-            X = sparse_matrix(*X_entries, (n_rows, n_features), np.float32)
-        Y = None
-        if n_labels and np.isnan(values).any():
-            check_dense(n_rows, n_labels, self._source)
-            Y = sparse_matrix(*Y_entries, (n_rows, n_labels), np.float32).toarray()
-        elif n_labels:
-            Y = sparse_matrix(*Y_entries, (n_rows, n_labels), np.int8)
-        return Split(X, Y, None if (weight == 1).all() else weight)
-
-
-def open_file(path: Path) -> BinaryIO:
-    """Open a regular file for reading, or say why that cannot be done."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}. Check the name and the folder.") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder, not a file. Name a file in it.") from None
-    except (OSError, ValueError) as problem:
-        raise InputError(f"{path} cannot be read: {problem}.") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise InputError(f"{path} is not a regular file; files are read more than once. Save it.")
-    return file
-
-
-def text_start(path: Path, file: BinaryIO) -> int:
-    """Return the offset at which the text begins, after a mark of its encoding."""
-    file.seek(0)
-    first = file.read(len(_UTF8_MARK))
-    if first[:2] in _WIDE_MARKS:
-        raise fault(path, 1, "this is UTF-16 text. Save the file as UTF-8.")
-    return len(_UTF8_MARK) if first == _UTF8_MARK else 0
-
-
-def numbered_lines(
-    path: Path, file: BinaryIO, offset: int = 0, line: int = 1
-) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) from a byte offset on, the line without its end.
-
-    A mark of UTF-8 at the start of the file is left out.
-    """
-    file.seek(offset or text_start(path, file))
-    while raw := file.readline(LONGEST_LINE + 1):
-        if len(raw) > LONGEST_LINE:
-            what = f"the line is longer than {LONGEST_LINE >> 20} MiB. Is this a file of text?"
-            raise fault(path, line, what)
-        yield line, raw.rstrip(b"\r\n")
-        line += 1
-
-
-def blocks(
-    path: Path, offset: int = 0, line: int = 1, encoding: str = "latin-1"
-) -> Iterator[list[tuple[int, str]]]:
-    """Yield the lines of a file as (number, text), a block of them at a time."""
-    with open_file(path) as file:
-        block: list[tuple[int, str]] = []
-        size = 0
-        for i, raw in numbered_lines(path, file, offset, line):
-            block.append((i, decode(path, i, raw, encoding)))
-            size += len(raw) + 1
-            if size >= BLOCK:
-                yield block
-                block, size = [], 0
-        if block:
-            yield block
-
-
-def decode(path: Path, line: int, raw: bytes, encoding: str) -> str:
-    """Return a line as text, or say which character is not of the encoding."""
-    try:
-        return raw.decode(encoding)
-    except UnicodeDecodeError as problem:
-        byte, character = raw[problem.start], len(raw[: problem.start].decode(encoding)) + 1
-        what = f"the byte 0x{byte:02x} is not {encoding.upper()}. Save the file as UTF-8."
-        raise fault(path, line, what, character=character) from None
-
-
-def encoding_of(header: bytes) -> str:
-    """Return the encoding of a file by its header: UTF-8, or else Latin-1, as old files have.
-
-    >>> encoding_of("Größe".encode("utf-8")), encoding_of("Größe".encode("latin-1"))
-    ('utf-8', 'latin-1')
-    """
-    try:
-        header.decode("utf-8")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8"
-
-
-def pick_labels(
-    path: Path, names: Sequence[str], what: str, labels: Labels, required: bool
-) -> set[int]:
+def pick_labels(path: Path, names: Sequence[str], what: str, options: Options) -> set[int]:
     """Return the numbers of the columns that are labels.
+
+    Labels that are named must all be there, or else, if they are not required, those that are
+    there are taken.
 
     Args:
         path: the file, for errors.
         names: its columns in order.
         what: what a column is called in this format.
-        labels: names of columns, or how many come first (negative: last).
-        required: whether all labels must be there; otherwise those that are there are taken.
+        options: say which columns are labels, by their names or by how many come first
+            (negative: last), and whether labels are required.
 
-    >>> pick_labels(Path("a.csv"), ["x", "rain", "snow"], "column", -2, True) == {1, 2}
+    >>> pick_labels(Path("a.csv"), ["x", "rain", "snow"], "column", Options(labels=-2)) == {1, 2}
     True
     """
-    count = len(names)
+    count, labels = len(names), options.labels
     if isinstance(labels, int) and not isinstance(labels, bool):
         if not 0 < abs(labels) < count:
             raise InputError(
@@ -398,9 +423,9 @@ def pick_labels(
     wanted = _check_names(labels, what)
     place = {name: i for i, name in enumerate(names)}
     unknown = [name for name in wanted if name not in place]
-    if unknown and required:
-        raise InputError(f"{path} has no {what} {unknown[0]!r}. {_hint(unknown[0], names)}")
-    if required and not wanted:
+    if unknown and options.labels_required:
+        raise InputError(f"{path} has no {what} {unknown[0]!r}. {did_you_mean(unknown[0], names)}")
+    if options.labels_required and not wanted:
         raise InputError(f"labels is empty: name at least one {what}.")
     return {place[name] for name in wanted if name in place}
 
@@ -421,21 +446,12 @@ def name_labels(path: Path, labels: Labels, count: int | None) -> Sequence[str]:
     return names
 
 
-def _check_names(labels: object, what: str) -> list[str]:
-    if isinstance(labels, str):
-        return [labels]
-    if isinstance(labels, Iterable):
-        names = list(labels)
-        if all(isinstance(name, str) for name in names):
-            return names
+def _check_names(labels: Any, what: str) -> list[str]:
+    is_list = isinstance(labels, Iterable) and not isinstance(labels, str)
+    names: list[Any] = list(labels) if is_list else [labels]
+    if all(isinstance(name, str) for name in names):
+        return names
     raise InputError(
         f"labels must be names of {what}s, or how many come first (negative: last); "
         f"received {labels!r}."
     )
-
-
-def _hint(name: str, names: Sequence[str]) -> str:
-    if len(names) <= 20:
-        return did_you_mean(name, names)
-    near = difflib.get_close_matches(name, names[:10_000], n=1)
-    return f"Did you mean {near[0]!r}?" if near else f"It has {len(names)} others."
