@@ -18,8 +18,8 @@ from spen.data.table import DELIMITERS, CsvReader, NpzReader
 from spen.errors import InputError, did_you_mean
 
 SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".npz")
-_READERS = {"mulan": ArffReader, "meka": ArffReader, "xmc": XmcReader}
-_READERS |= {"libsvm": LibsvmReader, "csv": CsvReader, "npz": NpzReader}
+READERS = {"mulan": ArffReader, "meka": ArffReader, "xmc": XmcReader}
+READERS |= {"libsvm": LibsvmReader, "csv": CsvReader, "npz": NpzReader}
 _LOOK = 1 << 16
 _PAIRS = re.compile(
     r"([0-9]+(,[0-9]+)*)?([ \t]+|^)[0-9]+:[^ \t:]+([ \t]+[0-9]+:[^ \t:]+)*[ \t]*(#.*)?"
@@ -129,12 +129,12 @@ def open_rows(
 
 
 def _open(path: Path, options: Options) -> RowReader:
-    kind = _READERS[options.format or recognise(path)]
+    kind = READERS[options.format or recognise(path)]
     try:
         reader: RowReader = kind(path, options)
     except InputError as problem:
         found = looks_like(path) if options.format and path.is_file() else None
-        if found is None or _READERS[found] is kind:
+        if found is None or READERS[found] is kind:
             raise
         name = "arff" if found == "mulan" else found
         raise InputError(f"{problem} The file looks like {name}.") from None
@@ -293,4 +293,4 @@ def _is_data(path: Path, format: str | None) -> bool:
     # Notes beside the data are text as well; text that only looks like a table is not data.
     if path.suffix.lower() == ".txt" and found == "csv" and format != "csv":
         return False
-    return found is not None and (format is None or _READERS[found] is _READERS[format])
+    return found is not None and (format is None or READERS[found] is READERS[format])
