@@ -18,7 +18,7 @@ def call(*arguments, cwd=None) -> subprocess.CompletedProcess:
 
 
 def test_help_does_not_wait_for_torch():
-    program = "import sys, spen.cli; print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    program = "import sys, spen.cli.app; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
     shown = call("--help")
@@ -87,3 +87,17 @@ def test_experiments_run_without_the_command_line_package(tmp_path):
     wrong = subprocess.run([*command, "--method", "x"], capture_output=True, text=True)
     assert wrong.returncode == 2
     assert "Unknown method 'x'" in wrong.stderr
+
+
+@pytest.mark.parametrize("command", [["reproduce", "table1", "--seeds", "3"], ["bench"]])
+def test_without_the_paper_its_commands_say_what_to_install(command):
+    program = (
+        "import importlib.metadata, sys\n"
+        "importlib.metadata.entry_points = lambda **_: ()\n"
+        "from spen.cli import main\n"
+        "main(sys.argv[1:])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *command], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"spen {command[0]} is in another package: pip install spen-paper" in done.stderr
