@@ -13,7 +13,6 @@ epochs take turns in one process, and medians are compared.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import statistics
 import sys
@@ -27,6 +26,7 @@ import torch
 from scipy import sparse
 
 import spen
+from spen_paper.__main__ import main
 from spen_paper.settings import classifier, settings_of
 
 BOOKMARKS, BOOKMARKS_TEST = 87_856, 27_856
@@ -97,28 +97,30 @@ def clocked(words: str, call: Callable[[], Any]) -> Any:
     return result
 
 
-def memory(options: argparse.Namespace) -> None:
+def memory(
+    *, rows: int = 100_000, features: int = 200_000, entries: int = 50, labels: int = 50
+) -> None:
     """Fit and predict wide sparse rows."""
-    X, Y = wide_rows(options.rows, options.features, options.entries, options.labels)
-    print(f"{options.rows:,} rows, {options.features:,} features, {X.nnz / X.shape[0]:.0f} a row")
+    X, Y = wide_rows(rows, features, entries, labels)
+    print(f"{rows:,} rows, {features:,} features, {X.nnz / X.shape[0]:.0f} a row")
     print(f"the rows alone: {peak()}")
     made = spen.SPENClassifier(random_state=0, verbose=1)
     fitted = clocked("fit", lambda: made.fit(X, Y))
-    labels = clocked("predict", lambda: fitted.predict(X, sparse=True))
-    print(f"F1 of the training rows: {100 * spen.example_f1(Y, labels):.1f}")
+    found = clocked("predict", lambda: fitted.predict(X, sparse=True))
+    print(f"F1 of the training rows: {100 * spen.example_f1(Y, found):.1f}")
 
 
-def bookmarks(options: argparse.Namespace) -> None:
+def bookmarks(*, rows: int = BOOKMARKS, method: str = "spen-paper") -> None:
     """Fit a method of Table 1 with one epoch a stage, and predict."""
-    X, Y = rows_like_bookmarks(options.rows)
-    cut = options.rows - round(options.rows * BOOKMARKS_TEST / BOOKMARKS)
+    X, Y = rows_like_bookmarks(rows)
+    cut = rows - round(rows * BOOKMARKS_TEST / BOOKMARKS)
     print(
-        f"{options.method}: {cut:,} training rows, density {X.nnz / np.prod(X.shape):.2f}, "
-        f"{Y.nnz / options.rows:.2f} labels a row; threads: {torch.get_num_threads()}"
+        f"{method}: {cut:,} training rows, density {X.nnz / np.prod(X.shape):.2f}, "
+        f"{Y.nnz / rows:.2f} labels a row; threads: {torch.get_num_threads()}"
     )
     print(f"the rows alone: {peak()}")
-    table = settings_of("bookmarks")[options.method]
-    made = classifier(table, seed=0, device="cpu", where=options.method)
+    table = settings_of("bookmarks")[method]
+    made = classifier(table, seed=0, device="cpu", where=method)
     given = made.get_params()
     if given["stages"] != "auto":
         made.set_params(stages=tuple(replace(stage, epochs=1) for stage in given["stages"]))
@@ -134,15 +136,15 @@ def bookmarks(options: argparse.Namespace) -> None:
     print(f"test F1: {100 * spen.example_f1(Y[cut:], labels):.2f}")
 
 
-def epochs(options: argparse.Namespace) -> None:
+def epochs(*, dataset: str = "bibtex", steps: int = 10, width: int = 500, repeats: int = 5) -> None:
     """Train single epochs of the MLP and end to end, in turns."""
     torch.set_num_threads(1)
-    data, width = spen.load_dataset(options.dataset), options.width
+    data = spen.load_dataset(dataset)
     inputs, labels = data.train.X.shape[1], data.train.Y.shape[1]
     energy = spen.LocalEnergy(width, labels) + spen.LabelEnergy(labels, 16, "softplus")
     network = spen.MLP(inputs, width, width, dropout=0.5)
     model = spen.SPEN(network, energy, spen.UnitBox(labels), seed=0)
-    rule, stopping = spen.MirrorDescent(lr=0.5, momentum=0.0), spen.Stopping(options.steps)
+    rule, stopping = spen.MirrorDescent(lr=0.5, momentum=0.0), spen.Stopping(steps)
 
     def stage(name: str, objective: spen.Objective, backward: spen.Unrolled) -> spen.Stage:
         inference = spen.Descent(rule, stopping, backward)
@@ -154,37 +156,17 @@ def epochs(options: argparse.Namespace) -> None:
         "all": (spen.EndToEnd("log", "all"), spen.Unrolled()),
         "checkpointed": (spen.EndToEnd("log", "last"), spen.Unrolled(checkpoint=True)),
     }
-    turns = range(options.repeats)
+    turns = range(repeats)
     stages = [stage(f"{name} {k}", *kind) for k in turns for name, kind in kinds.items()]
     history = spen.train(model, stages, data.train, seed=0)
     medians = {
         name: statistics.median(e.seconds for e in history.epochs if e.stage.startswith(f"{name} "))
         for name in kinds
     }
-    print(f"{options.dataset}, {width} units, {options.steps} steps, one thread")
+    print(f"{dataset}, {width} units, {steps} steps, one thread")
     for name, median in medians.items():
         print(f"{name:>14}  {median:6.2f} s  {median / medians['MLP']:5.2f} MLP epochs")
 
 
-COMMANDS: dict[Callable[[argparse.Namespace], None], dict[str, Any]] = {
-    memory: {"rows": 100_000, "features": 200_000, "entries": 50, "labels": 50},
-    bookmarks: {"rows": BOOKMARKS, "method": "spen-paper"},
-    epochs: {"dataset": "bibtex", "steps": 10, "width": 500, "repeats": 5},
-}
-
-
-def main() -> None:
-    """Measure what the first argument names."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    commands = parser.add_subparsers(required=True)
-    for function, options in COMMANDS.items():
-        command = commands.add_parser(function.__name__, help=function.__doc__)
-        command.set_defaults(run=function)
-        for name, default in options.items():
-            command.add_argument(f"--{name}", type=type(default), default=default)
-    options = parser.parse_args()
-    options.run(options)
-
-
 if __name__ == "__main__":
-    main()
+    main((memory, bookmarks, epochs), "costs.py", __doc__)

@@ -26,13 +26,13 @@ F1 counts 1 for a row that is empty in truth and in prediction.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ from sklearn.neural_network import MLPClassifier
 import spen
 from spen import Split
 from spen.cli.show import text_table
+from spen.errors import choose
 from spen.estimators.scaling import Scaling
+from spen_paper.__main__ import main
 from spen_paper.fits import plan_of
 
 THRESHOLDS = np.arange(0.01, 1.0, 0.01)
@@ -71,40 +73,31 @@ class Task:
 
 
 def real(
-    source: str, rows: int, *, labels: int | None = None, unlabelled: bool = True
-) -> Callable[[int], Task]:
-    """Return a maker of tasks from the training part of a data set.
+    source: str, rows: int, seed: int, *, labels: int | None = None, unlabelled: bool = True
+) -> Task:
+    """Return a task from the training part of a data set.
 
     Args:
         source: a path below the data folder.
         rows: how many rows to learn from; at most 1500 others are the test rows.
+        seed: draws both.
         labels: keep this many of the most frequent labels.
         unlabelled: whether rows without any of these labels stay.
     """
-
-    def make(seed: int) -> Task:
-        part = spen.load_dataset(FOLDER / source).train
-        Y = part.Y.toarray() if sparse.issparse(part.Y) else np.asarray(part.Y)
-        Y = Y.astype(np.int64)
-        if labels is not None:
-            Y = Y[:, np.sort(np.argsort(-Y.sum(0), kind="stable")[:labels])]
-        keep = np.flatnonzero(Y.any(1) | unlabelled)
-        return divide(part.X[keep], Y[keep], rows, seed)
-
-    return make
+    part = spen.load_dataset(FOLDER / source).train
+    Y = part.Y.toarray() if sparse.issparse(part.Y) else np.asarray(part.Y)
+    Y = Y.astype(np.int64)
+    if labels is not None:
+        Y = Y[:, np.sort(np.argsort(-Y.sum(0), kind="stable")[:labels])]
+    keep = np.flatnonzero(Y.any(1) | unlabelled)
+    return divide(part.X[keep], Y[keep], rows, seed)
 
 
-def official(source: str) -> Callable[[int], Task]:
-    """Return a maker of a data set's own split; a seed changes the models alone."""
-
-    def make(seed: int) -> Task:
-        data = spen.load_dataset(FOLDER / source)
-        parts = (
-            Split(part.X, part.Y.toarray().astype(np.int64)) for part in (data.train, data.test)
-        )
-        return Task(*parts)
-
-    return make
+def official(source: str, seed: int) -> Task:
+    """Return a data set's own split; a seed changes the models alone."""
+    data = spen.load_dataset(FOLDER / source)
+    parts = (Split(part.X, part.Y.toarray().astype(np.int64)) for part in (data.train, data.test))
+    return Task(*parts)
 
 
 def divide(X: Any, Y: np.ndarray, rows: int, seed: int) -> Task:
@@ -122,95 +115,73 @@ def letters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return archive["X"][rows].astype(np.float32), archive["y"][rows], lengths[ours]
 
 
-def words(rows: int, rare: int | None = None) -> Callable[[int], Task]:
-    """Return a maker: which of 26 letters (or the rare ones) does a handwritten word hold?"""
-
-    def make(seed: int) -> Task:
-        pixels, names, lengths = letters()
-        Y = np.zeros((len(lengths), 26), np.int64)
-        X = np.zeros((len(lengths), 2 * 128 + 8 * 16), np.float32)
-        ends = np.cumsum(lengths)
-        for word, (end, length) in enumerate(zip(ends, lengths, strict=True)):
-            images = pixels[end - length : end]
-            Y[word, names[end - length : end]] = 1
-            coarse = images[:8].reshape(-1, 4, 4, 4, 2).mean((2, 4)).ravel()
-            X[word, :256] = np.concatenate([images.mean(0), images.std(0)])
-            X[word, 256 : 256 + coarse.size] = coarse
-        if rare is not None:
-            Y = Y[:, np.argsort(Y.sum(0), kind="stable")[:rare]]
-        return divide(X, Y, rows, seed)
-
-    return make
+def words(rows: int, seed: int, rare: int | None = None) -> Task:
+    """Return a task: which of 26 letters (or the rare ones) does a handwritten word hold?"""
+    pixels, names, lengths = letters()
+    Y = np.zeros((len(lengths), 26), np.int64)
+    X = np.zeros((len(lengths), 2 * 128 + 8 * 16), np.float32)
+    ends = np.cumsum(lengths)
+    for word, (end, length) in enumerate(zip(ends, lengths, strict=True)):
+        images = pixels[end - length : end]
+        Y[word, names[end - length : end]] = 1
+        coarse = images[:8].reshape(-1, 4, 4, 4, 2).mean((2, 4)).ravel()
+        X[word, :256] = np.concatenate([images.mean(0), images.std(0)])
+        X[word, 256 : 256 + coarse.size] = coarse
+    if rare is not None:
+        Y = Y[:, np.argsort(Y.sum(0), kind="stable")[:rare]]
+    return divide(X, Y, rows, seed)
 
 
-def mixed_letters(rows: int) -> Callable[[int], Task]:
-    """Return a maker: six groups of letters; a tenth of the noisy images lays two on another."""
-
-    def make(seed: int) -> Task:
-        random = np.random.default_rng(seed)
-        pixels, names, _ = letters()
-        first, second = random.integers(len(pixels), size=(2, rows + 1500))
-        double = random.random(len(first)) < 0.1
-        second = np.where(double, second, first)
-        Y = np.maximum(np.eye(6)[names[first] % 6], np.eye(6)[names[second] % 6])
-        X = np.maximum(pixels[first], pixels[second])
-        X = X + 0.3 * random.standard_normal(X.shape)
-        mixing = random.standard_normal((128, 294)) / 11
-        return divide((X @ mixing).astype(np.float32), Y.astype(np.int64), rows, seed)
-
-    return make
+def mixed_letters(rows: int, seed: int) -> Task:
+    """Return a task: six groups of letters; a tenth of the noisy images lays two on another."""
+    random = np.random.default_rng(seed)
+    pixels, names, _ = letters()
+    first, second = random.integers(len(pixels), size=(2, rows + 1500))
+    double = random.random(len(first)) < 0.1
+    second = np.where(double, second, first)
+    Y = np.maximum(np.eye(6)[names[first] % 6], np.eye(6)[names[second] % 6])
+    X = np.maximum(pixels[first], pixels[second])
+    X = X + 0.3 * random.standard_normal(X.shape)
+    mixing = random.standard_normal((128, 294)) / 11
+    return divide((X @ mixing).astype(np.float32), Y.astype(np.int64), rows, seed)
 
 
-def horses(size: int) -> Callable[[int], Task]:
-    """Return a maker: a coarse mask (size × size labels) from a picture of 8 × 8 colours."""
-
-    def make(seed: int) -> Task:
-        with np.load(FOLDER / "weizmann_horses" / "horses32.npz") as archive:
-            ours = np.concatenate([archive["train"], archive["valid"]])
-            images, masks = archive["images"][ours] / 255, archive["masks"][ours]
-        n, block = len(ours), 32 // size
-        X = images.reshape(n, 8, 4, 8, 4, 3).mean((2, 4)).reshape(n, -1).astype(np.float32)
-        share = masks.reshape(n, size, block, size, block).mean((2, 4)).reshape(n, -1)
-        return divide(X, (share > 0.45).astype(np.int64), 140, seed)
-
-    return make
+def horses(size: int, seed: int) -> Task:
+    """Return a task: a coarse mask (size × size labels) from a picture of 8 × 8 colours."""
+    with np.load(FOLDER / "weizmann_horses" / "horses32.npz") as archive:
+        ours = np.concatenate([archive["train"], archive["valid"]])
+        images, masks = archive["images"][ours] / 255, archive["masks"][ours]
+    n, block = len(ours), 32 // size
+    X = images.reshape(n, 8, 4, 8, 4, 3).mean((2, 4)).reshape(n, -1).astype(np.float32)
+    share = masks.reshape(n, size, block, size, block).mean((2, 4)).reshape(n, -1)
+    return divide(X, (share > 0.45).astype(np.int64), 140, seed)
 
 
-def correlated(rows: int, features: int, labels: int) -> Callable[[int], Task]:
-    """Return a maker of noisy features and labels that share causes the features do not show."""
-
-    def make(seed: int) -> Task:
-        random = np.random.default_rng(seed)
-        n, draw = rows + 1000, random.standard_normal
-        shown, hidden = draw((n, 6)), draw((n, 3))
-        X = np.tanh(shown @ draw((6, features))) + 2 * draw((n, features))
-        scores = shown @ draw((6, labels)) + np.maximum(shown, 0) @ draw((6, labels)) / 2
-        scores += 1.2 * hidden @ draw((3, labels)) + 0.7 * draw((n, labels))
-        common = np.clip(random.gamma(1.5, 0.1, labels), 0.02, 0.6)
-        limits = [np.quantile(s, 1 - q) for s, q in zip(scores.T, common, strict=True)]
-        return divide(X.astype(np.float32), (scores > limits).astype(np.int64), rows, seed)
-
-    return make
+def correlated(rows: int, features: int, labels: int, seed: int) -> Task:
+    """Return noisy features and labels that share causes the features do not show."""
+    random = np.random.default_rng(seed)
+    n, draw = rows + 1000, random.standard_normal
+    shown, hidden = draw((n, 6)), draw((n, 3))
+    X = np.tanh(shown @ draw((6, features))) + 2 * draw((n, features))
+    scores = shown @ draw((6, labels)) + np.maximum(shown, 0) @ draw((6, labels)) / 2
+    scores += 1.2 * hidden @ draw((3, labels)) + 0.7 * draw((n, labels))
+    common = np.clip(random.gamma(1.5, 0.1, labels), 0.02, 0.6)
+    limits = [np.quantile(s, 1 - q) for s, q in zip(scores.T, common, strict=True)]
+    return divide(X.astype(np.float32), (scores > limits).astype(np.int64), rows, seed)
 
 
-def keywords(rows: int, features: int, labels: int) -> Callable[[int], Task]:
-    """Return a maker of sparse rows where each label has three features that give it away."""
-
-    def make(seed: int) -> Task:
-        random = np.random.default_rng(seed)
-        n = rows + 900
-        common = random.dirichlet(np.full(labels, 0.6))
-        Y = np.zeros((n, labels), np.int64)
-        for _ in range(2):
-            use = np.ones(n, bool) if not Y.any() else random.random(n) < 0.2
-            Y[np.flatnonzero(use), random.choice(labels, use.sum(), p=common)] = 1
-        X = random.random((n, features)) < 0.015
-        X[:, : 3 * labels] |= (np.repeat(Y, 3, axis=1) == 1) & (
-            random.random((n, 3 * labels)) < 0.8
-        )
-        return divide(sparse.csr_matrix(X.astype(np.float32)), Y, rows, seed)
-
-    return make
+def keywords(rows: int, features: int, labels: int, seed: int) -> Task:
+    """Return sparse rows where each label has three features that give it away."""
+    random = np.random.default_rng(seed)
+    n = rows + 900
+    common = random.dirichlet(np.full(labels, 0.6))
+    Y = np.zeros((n, labels), np.int64)
+    for _ in range(2):
+        use = np.ones(n, bool) if not Y.any() else random.random(n) < 0.2
+        Y[np.flatnonzero(use), random.choice(labels, use.sum(), p=common)] = 1
+    X = random.random((n, features)) < 0.015
+    X[:, : 3 * labels] |= (np.repeat(Y, 3, axis=1) == 1) & (random.random((n, 3 * labels)) < 0.8)
+    return divide(sparse.csr_matrix(X.astype(np.float32)), Y, rows, seed)
 
 
 def blocks(seed: int) -> Task:
@@ -230,36 +201,36 @@ def topics(seed: int) -> Task:
 YEAST, BIBTEX = "yeast/yeast-train.arff", "bibtex/bibtex-train.arff"
 DELICIOUS, SLASHDOT = "delicious/delicious-train.arff", "slashdot/SLASHDOT-F.arff"
 SETS: dict[str, Callable[[int], Task]] = {
-    "yeast-1000": real(YEAST, 1000),
-    "yeast-500": real(YEAST, 500),
-    "yeast-250": real(YEAST, 250),
-    "yeast-400x6": real(YEAST, 400, labels=6),
-    "slashdot-1250": real(SLASHDOT, 1250),
-    "slashdot-400": real(SLASHDOT, 400),
-    "bibtex-3660": real(BIBTEX, 3660),
-    "bibtex-1000x100": real(BIBTEX, 1000, labels=100),
-    "bibtex-700x45": real(BIBTEX, 700, labels=45, unlabelled=False),
-    "bibtex-600x20": real(BIBTEX, 600, labels=20),
-    "delicious-5000x400": real(DELICIOUS, 5000, labels=400),
-    "delicious-3000x100": real(DELICIOUS, 3000, labels=100),
-    "delicious-500x170": real(DELICIOUS, 500, labels=170),
-    "words-3500": words(3500),
-    "words-1500": words(1500),
-    "rare-letters-500": words(500, rare=15),
-    "mixed-letters-1500": mixed_letters(1500),
-    "mixed-letters-400": mixed_letters(400),
-    "horses-4x4": horses(4),
-    "horses-8x8": horses(8),
+    "yeast-1000": partial(real, YEAST, 1000),
+    "yeast-500": partial(real, YEAST, 500),
+    "yeast-250": partial(real, YEAST, 250),
+    "yeast-400x6": partial(real, YEAST, 400, labels=6),
+    "slashdot-1250": partial(real, SLASHDOT, 1250),
+    "slashdot-400": partial(real, SLASHDOT, 400),
+    "bibtex-3660": partial(real, BIBTEX, 3660),
+    "bibtex-1000x100": partial(real, BIBTEX, 1000, labels=100),
+    "bibtex-700x45": partial(real, BIBTEX, 700, labels=45, unlabelled=False),
+    "bibtex-600x20": partial(real, BIBTEX, 600, labels=20),
+    "delicious-5000x400": partial(real, DELICIOUS, 5000, labels=400),
+    "delicious-3000x100": partial(real, DELICIOUS, 3000, labels=100),
+    "delicious-500x170": partial(real, DELICIOUS, 500, labels=170),
+    "words-3500": partial(words, 3500),
+    "words-1500": partial(words, 1500),
+    "rare-letters-500": partial(words, 500, rare=15),
+    "mixed-letters-1500": partial(mixed_letters, 1500),
+    "mixed-letters-400": partial(mixed_letters, 400),
+    "horses-4x4": partial(horses, 4),
+    "horses-8x8": partial(horses, 8),
     "blocks-1000": blocks,
     "topics-600": topics,
-    "correlated-200x7": correlated(200, 20, 7),
-    "correlated-500x170": correlated(500, 68, 170),
-    "keywords-600x27": keywords(600, 1186, 27),
+    "correlated-200x7": partial(correlated, 200, 20, 7),
+    "correlated-500x170": partial(correlated, 500, 68, 170),
+    "keywords-600x27": partial(keywords, 600, 1186, 27),
 }
 OFFICIAL = {
-    "yeast-test": official("yeast"),
-    "slashdot-test": official(SLASHDOT),
-    "bibtex-test": official("bibtex"),
+    "yeast-test": partial(official, "yeast"),
+    "slashdot-test": partial(official, SLASHDOT),
+    "bibtex-test": partial(official, "bibtex"),
 }
 
 
@@ -303,9 +274,8 @@ def baseline(make: Callable[[], Any], task: Task) -> float:
     return 100 * spen.example_f1(task.test.Y, (soft > threshold).astype(int))
 
 
-def compare(name: str, seed: int) -> dict[str, float]:
+def compare(task: Task, seed: int) -> dict[str, float]:
     """Return the scores of all classifiers on one data set."""
-    task = (SETS | OFFICIAL)[name](seed)
     scores = {other: baseline(make, task) for other, make in BASELINES.items()}
     began = time.perf_counter()
     model = spen.SPENClassifier(random_state=seed).fit(task.train.X, task.train.Y)
@@ -318,15 +288,20 @@ def compare(name: str, seed: int) -> dict[str, float]:
 # The tables --------------------------------------------------------------------------------
 
 
-def versus(options: argparse.Namespace) -> None:
+def makers_named(names: str, known: dict[str, Callable[[int], Task]]) -> dict[str, Callable]:
+    """Return the sets that a comma-separated list names."""
+    return {name: choose(name, known, "set") for name in names.split(",")}
+
+
+def versus(*, sets: str = ",".join(SETS), seeds: int = 1) -> None:
     """Print F1 beside scikit-learn's; the exit code says whether the defaults hold up."""
     columns = [*BASELINES, "spen", "difference", "seconds"]
     print(f"{'set':20s} seed", *(f"{column:>11s}" for column in columns))
     means = {}
-    for name in options.sets:
+    for name, make in makers_named(sets, SETS | OFFICIAL).items():
         differences = []
-        for seed in range(options.seeds):
-            row = compare(name, seed)
+        for seed in range(seeds):
+            row = compare(make(seed), seed)
             differences.append(row["difference"])
             print(f"{name:20s} {seed:4d}", *(f"{row[c]:11.2f}" for c in columns), flush=True)
         means[name] = float(np.mean(differences))
@@ -335,9 +310,8 @@ def versus(options: argparse.Namespace) -> None:
     sys.exit(mean <= 0 or means[worst] < -1)
 
 
-def one_way(name: str, seed: int, way: str) -> dict[str, Any]:
+def one_way(task: Task, seed: int, way: str) -> dict[str, Any]:
     """Return the scores of one fit, together with its features or apart."""
-    task = SETS[name](seed)
     default = WAYS[plan_of(spen.SPENClassifier(), task.train).cross_fit]
     apart = way == "apart"
     linear = apart and Scaling.of(task.train.X).sparse
@@ -353,12 +327,12 @@ def one_way(name: str, seed: int, way: str) -> dict[str, Any]:
     return scores | {"way": way, "default": default}
 
 
-def ways(options: argparse.Namespace) -> None:
+def ways(*, sets: str = ",".join(SETS), seeds: int = 2) -> None:
     """Print F1 of energies trained together with their features, and apart."""
     torch.set_num_threads(1)
     lines = []
-    for name in options.sets:
-        records = [one_way(name, seed, way) for seed in range(options.seeds) for way in WAYS]
+    for name, make in makers_named(sets, SETS).items():
+        records = [one_way(make(seed), seed, way) for seed in range(seeds) for way in WAYS]
         cells = [name + (" *" if records[0]["default"] == "apart" else "")]
         for column in DECODINGS:
             means = [np.mean([r[column] for r in records if r["way"] == way]) for way in WAYS]
@@ -378,13 +352,13 @@ def hidden_scores(
     return [100 * spen.example_f1(seen, labels), float(-np.log(np.maximum(p, 1e-12)).mean())]
 
 
-def known(options: argparse.Namespace) -> None:
+def known(*, sets: str = "yeast", seeds: int = 3) -> None:
     """Print the scores of hidden labels without and with what is known of the others."""
-    for name in options.sets:
+    for name in sets.split(","):
         data = spen.load_dataset(name)
         truth = data.test.Y.toarray().astype(float)
         found: dict[float, list[list[float]]] = {share: [] for share in SHARES}
-        for seed in range(options.seeds):
+        for seed in range(seeds):
             made = spen.SPENClassifier(random_state=seed).fit(data.train.X, data.train.Y)
             draws = np.random.default_rng(seed).random(truth.shape)
             for share in SHARES:
@@ -401,25 +375,5 @@ def known(options: argparse.Namespace) -> None:
             )
 
 
-def main() -> None:
-    """Print the table that the first argument names."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    commands = parser.add_subparsers(required=True)
-    for function, sets, seeds in (
-        (versus, list(SETS), 1),
-        (ways, list(SETS), 2),
-        (known, ["yeast"], 3),
-    ):
-        command = commands.add_parser(function.__name__, help=function.__doc__)
-        command.set_defaults(run=function)
-        command.add_argument("--sets", type=lambda text: text.split(","), default=sets)
-        command.add_argument("--seeds", type=int, default=seeds, help="how many splits of each set")
-    options = parser.parse_args()
-    allowed = SETS | OFFICIAL if options.run is versus else SETS
-    if options.run is not known and (unknown := [n for n in options.sets if n not in allowed]):
-        sys.exit(f"There is no set {unknown[0]!r}. There are: {', '.join(allowed)}.")
-    options.run(options)
-
-
 if __name__ == "__main__":
-    main()
+    main((versus, ways, known), "defaults.py", __doc__)

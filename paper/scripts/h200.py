@@ -11,7 +11,7 @@ tests/kernels/test_cuda.py, and `spen bench --device cuda` compares both on a tr
 from __future__ import annotations
 
 import argparse
-import time
+import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,9 +23,10 @@ from spen.energies.form import nonlinearity
 from spen.kernels import cuda
 from spen.kernels.cuda import TilePlan
 from spen.kernels.interface import Limits, StepRule
+from spen_paper.bench.timing import timed
 
-BUNDLE = StepRule("dual", reach=8.0, grow=1.2, shrink=0.5)
-PAPER = StepRule("dual", lr=0.1, momentum=0.95)
+BUNDLE = StepRule(reach=8.0, grow=1.2, shrink=0.5)
+PAPER = StepRule(lr=0.1, momentum=0.95)
 LIMITS = [Limits(max_steps=100, objective_rtol=rtol, iterate_atol=1e-4) for rtol in (1e-3, 2e-2)]
 PAPERS = "the paper's rule"
 BEST = TilePlan(4, (32, 8), 16, programs=2)
@@ -64,14 +65,7 @@ def from_file(path: str) -> Form:
 def milliseconds(call: Callable[[], object], repeats: int = 3) -> float:
     """Return the median time of a call, the launch included; it has run once to compile."""
     call()
-    times = []
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    return 1e3 * float(np.median(times))
+    return 1e3 * statistics.median(timed(call, torch.device("cuda")) for _ in range(repeats))
 
 
 def line(form: Form, rule: StepRule, plan: TilePlan) -> str:

@@ -46,12 +46,7 @@ class Tried(Rule):
         return self._start(domain.clamp_dual(domain.to_dual(y)))
 
     def step(
-        self,
-        state: State,
-        here: Iterate,
-        tau: Tensor | None,
-        known: Tensor | None,
-        domain: Domain,
+        self, state: State, here: Iterate, tau: Tensor | None, known: Tensor | None, domain: Domain
     ) -> tuple[State, Tensor]:
         """Make one step."""
         dual, *memory = self.move(state, here)
@@ -248,15 +243,6 @@ def measure(problem: spen.Problem, truth: np.ndarray, name: str, tolerance: floa
     }
 
 
-def compare(problem: spen.Problem, truth: np.ndarray, tolerance: float) -> list[Record]:
-    """Return a record of each rule, the paper's being the first."""
-    found = [measure(problem, truth, name, tolerance) for name in RULES]
-    for record in found:
-        shares = compare_energies(record["energies"], found[0]["energies"])
-        record |= {side: 100 * shares[side] for side in ("lower", "higher")}
-    return found
-
-
 def match(problem: spen.Problem, truth: np.ndarray, papers: Record) -> Record:
     """Return the default's record at the loosest tolerance with the paper's energy or less."""
     for tolerance in MATCHES:
@@ -282,7 +268,10 @@ def main() -> None:
     print("{:>9}  {:30}{:>6}{:>11}{:>9}{:>7}{:>8}{:>7}".format(*head))
     papers = []
     for tolerance in TOLERANCES:
-        for record in compare(problem, truth, tolerance):
+        found = [measure(problem, truth, name, tolerance) for name in RULES]
+        for record in found:
+            shares = compare_energies(record["energies"], found[0]["energies"])
+            record |= {side: 100 * shares[side] for side in ("lower", "higher")}
             print(
                 "{tolerance:9g}  {rule:30}{steps:6.1f}{converged:10.1f}%{energy:9.3f}{lower:6.0f}%"
                 "{higher:7.0f}%{f1:7.2f}".format(**record)

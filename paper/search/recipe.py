@@ -38,9 +38,11 @@ from spen.estimators.plan import Prediction
 from spen.estimators.predictor import solve
 from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
+from spen_paper.bench.model import PAPERS_RULE
 from spen_paper.tables.machines import predictor_of
 
 RECORDS = Path(__file__).with_suffix(".jsonl")
+EVERY_STAGE: dict[str, Any] = {"batch_size": 100, "schedule": "cosine", "keep": "last"}
 
 
 @dataclass(frozen=True)
@@ -51,33 +53,26 @@ class Settings:
         width: of both layers of the feature network.
         dropout: of its units.
         input_dropout: of its inputs.
-        batch_size: of every stage.
-        local_optimiser, local_lr, local_l2, local_epochs, local_schedule,
-            local_clip: the first stage.
+        local_optimiser, local_lr, local_l2, local_epochs, local_clip: the first stage.
         measurements, nonlinearity, initial: the label energy.
         margin: of the hinge: what a wrong label is worth.
         optimiser: of the hinge stages.
         l2: of the hinge stages.
         clip: of the gradient in the hinge stages; 0 means none.
-        schedule: of the hinge stages.
         global_epochs, global_lr: the second stage; no epochs leave it out.
         joint_epochs, joint_lr, joint_global_lr: the third stage; no epochs leave it out.
-        training_steps: the step limit of inference in training.
-        objective_rtol, iterate_atol: when inference stops, in training and in prediction.
+        objective_rtol: when inference stops, in training and in prediction.
         entropy: τ of predictions.
         readings: other τ and objective_rtol to predict with.
-        seed: of the weights and the order of rows.
     """
 
     width: int = 500
     dropout: float = 0.5
     input_dropout: float = 0.2
-    batch_size: int = 100
     local_optimiser: str = "sgd"
     local_lr: float = 0.1
     local_l2: float = 1e-4
     local_epochs: int = 40
-    local_schedule: str = "cosine"
     local_clip: float = 0.0
     measurements: int = 15
     nonlinearity: str = "hardtanh"
@@ -86,27 +81,24 @@ class Settings:
     optimiser: str = "sgd"
     l2: float = 1e-4
     clip: float = 0.0
-    schedule: str = "cosine"
     global_epochs: int = 5
     global_lr: float = 0.01
     joint_epochs: int = 8
     joint_lr: float = 0.003
     joint_global_lr: float = 0.003
-    training_steps: int = 100
     objective_rtol: float = 1e-5
-    iterate_atol: float = 1e-4
     entropy: float = 0.0
     readings: tuple[tuple[float, float], ...] = ()
-    seed: int = 0
 
-    def inference(self, steps: int = 100) -> spen.Descent:
+    @property
+    def inference(self) -> spen.Descent:
         """The paper's mirror descent."""
-        stopping = spen.Stopping(steps, self.objective_rtol, self.iterate_atol)
-        return spen.Descent(spen.MirrorDescent(lr=0.1, momentum=0.95), stopping)
+        stopping = spen.Stopping(100, self.objective_rtol, iterate_atol=1e-4)
+        return spen.Descent(PAPERS_RULE, stopping)
 
     def prediction(self) -> Prediction:
         """How a trained model predicts."""
-        return Prediction(spen.Hinge(entropy=self.entropy), self.inference())
+        return Prediction(spen.Hinge(entropy=self.entropy), self.inference)
 
     def changes(self) -> dict[str, Any]:
         """What differs from the values above."""
@@ -123,49 +115,34 @@ class Settings:
             lr=self.local_lr,
             weight_decay=self.local_l2,
             optimiser=self.local_optimiser,
-            schedule=self.local_schedule,  # type: ignore[arg-type]
             clip=self.local_clip or None,
-            batch_size=self.batch_size,
-            keep="last",
+            **EVERY_STAGE,
         )
 
     def hinge_stages(self) -> list[spen.Stage]:
         """The global energy with the local one clamped, and then all at a small rate."""
         common: dict[str, Any] = {
             "objective": spen.Hinge(margin=self.margin, entropy=self.entropy),
-            "inference": self.inference(self.training_steps),
+            "inference": self.inference,
             "optimiser": self.optimiser,
             "weight_decay": self.l2,
-            "schedule": self.schedule,
-            "batch_size": self.batch_size,
             "clip": self.clip or None,
-            "keep": "last",
         }
-        stages = []
-        if self.global_epochs:
-            only = {"parts": ("global",), "epochs": self.global_epochs, "lr": self.global_lr}
-            stages.append(spen.Stage("global", **only, **common))
-        if self.joint_epochs:
-            rates = {"lr": self.joint_lr, "global_lr": self.joint_global_lr}
-            stages.append(spen.Stage("joint", epochs=self.joint_epochs, **rates, **common))
-        return stages
+        common |= EVERY_STAGE
+        clamped = {"parts": ("global",), "epochs": self.global_epochs, "lr": self.global_lr}
+        joint = {"epochs": self.joint_epochs, "lr": self.joint_lr}
+        joint |= {"global_lr": self.joint_global_lr}
+        stages = {"global": clamped, "joint": joint}
+        return [spen.Stage(name, **own, **common) for name, own in stages.items() if own["epochs"]]
 
     def build(self, n_inputs: int, n_labels: int) -> spen.SPEN:
         """A new model of the right sizes."""
-        features = spen.MLP(
-            n_inputs,
-            self.width,
-            self.width,
-            dropout=self.dropout,
-            input_dropout=self.input_dropout,
-        )
-        energy = spen.LocalEnergy(self.width, n_labels) + spen.LabelEnergy(
-            n_labels,
-            self.measurements,
-            self.nonlinearity,
-            initial=self.initial,  # type: ignore[arg-type]
-        )
-        return spen.SPEN(features, energy, spen.UnitBox(n_labels), seed=self.seed).float()
+        dropout = {"dropout": self.dropout, "input_dropout": self.input_dropout}
+        features = spen.MLP(n_inputs, self.width, self.width, **dropout)
+        start: dict[str, Any] = {"initial": self.initial}
+        labels = spen.LabelEnergy(n_labels, self.measurements, self.nonlinearity, **start)
+        energy = spen.LocalEnergy(self.width, n_labels) + labels
+        return spen.SPEN(features, energy, spen.UnitBox(n_labels), seed=0).float()
 
 
 def halves(name: str, split: int) -> tuple[Split, Split]:
@@ -206,7 +183,7 @@ def run(settings: Settings, name: str, split: int) -> dict[str, Any]:
     began = time.perf_counter()
     model = settings.build(kept.X.shape[1], kept.Y.shape[1])
     start_at_frequencies(model, kept.Y)
-    spen.train(model, [settings.local_stage()], kept, seed=settings.seed)
+    spen.train(model, [settings.local_stage()], kept, seed=0)
     record: dict[str, Any] = {
         "seconds_local": round(time.perf_counter() - began, 1),
         "mlp": score(model, Prediction(spen.CrossEntropy(), spen.Descent()), held),
@@ -214,19 +191,15 @@ def run(settings: Settings, name: str, split: int) -> dict[str, Any]:
     prediction = settings.prediction()
     for stage in settings.hinge_stages():
         began = time.perf_counter()
-        history = spen.train(model, [stage], kept, seed=settings.seed)
-        seconds = time.perf_counter() - began
-        losses = [round(epoch.loss, 3) for epoch in history.epochs]
-        result = score(model, prediction, held)
-        record[stage.name] = result | {
-            "seconds": round(seconds, 1),
-            "loss": [losses[0], losses[-1]],
-        }
+        history = spen.train(model, [stage], kept, seed=0)
+        seconds = round(time.perf_counter() - began, 1)
+        losses = [round(history.epochs[k].loss, 3) for k in (0, -1)]
+        how = {"seconds": seconds, "loss": losses}
+        record[stage.name] = score(model, prediction, held) | how
         for tau, rtol in settings.readings:
             other = replace(settings, entropy=tau, objective_rtol=rtol)
-            record.setdefault("readings", {})[f"{stage.name} {tau:g} {rtol:g}"] = score(
-                model, other.prediction(), held
-            )
+            readings = record.setdefault("readings", {})
+            readings[f"{stage.name} {tau:g} {rtol:g}"] = score(model, other.prediction(), held)
     if not settings.hinge_stages():
         return record
     found = predictor_of(model, prediction).diagnose(held.X, densified(held.Y))

@@ -26,7 +26,7 @@ def test_all_claims_are_measured_on_tiny_settings(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(claims, "SYNTHETIC_ROWS", 40)
     monkeypatch.setattr(claims, "SYNTHETIC_TEST_ROWS", 30)
     monkeypatch.setattr(claims, "methods_for", lambda rows: {"spen": quick()})
-    monkeypatch.setattr(claims, "load_dataset", lambda name: tiny.DATA)
+    monkeypatch.setattr(spen, "load_dataset", lambda name: tiny.DATA)
     command(dataset="bibtex", seeds=1, device="cpu", out=tmp_path)
     shown = capsys.readouterr().out
     for words in (
@@ -149,7 +149,7 @@ def test_the_data_set_table_without_data_agrees_with_nothing(monkeypatch):
     def missing(name):
         raise spen.InputError(f"{name} is not here")
 
-    monkeypatch.setattr(claims, "load_dataset", missing)
+    monkeypatch.setattr(spen, "load_dataset", missing)
     table, claim = claims.dataset_table()
     assert table.count("not at hand") == 4 * 6
     assert (claim.measured, claim.agreed) == ("no set at hand", False)
@@ -157,7 +157,7 @@ def test_the_data_set_table_without_data_agrees_with_nothing(monkeypatch):
 
 def test_the_data_set_table_counts(monkeypatch):
     monkeypatch.setattr(claims, "DATASETS", {"a": (16, 8, 90, "25.00"), "b": (16, 9, 91, "4")})
-    monkeypatch.setattr(claims, "load_dataset", lambda name: tiny.DATA)
+    monkeypatch.setattr(spen, "load_dataset", lambda name: tiny.DATA)
     table, claim = claims.dataset_table()
     assert claim.measured == "a: labels on, %; b: labels a row"
     assert not claim.agreed

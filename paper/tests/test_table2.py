@@ -192,7 +192,7 @@ def test_search_errors_and_margins_against_all_labellings(name):
 
 def use(monkeypatch, *names: str) -> None:
     small = {name: quick(name) for name in names}
-    monkeypatch.setattr(table2, "read_machines", lambda: small)
+    monkeypatch.setattr(machines, "read_machines", lambda: small)
     monkeypatch.setattr(table2, "load_dataset", lambda name: DATA)
 
 
@@ -219,7 +219,7 @@ def test_the_whole_table_of_a_small_set(tmp_path, monkeypatch, capsys):
     mean = np.mean([record["metrics"]["hamming"] for record in exact])
     assert f"{mean:.2f} ± {table2.standard_error(exact):.2f}" in shown
     assert all(record["metrics"]["search_errors"] == 0 for record in exact)
-    monkeypatch.setattr(table2, "train_by", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(machines, "train_by", lambda *_: pytest.fail("made again"))
     command(**options)
     assert capsys.readouterr().out == shown
 

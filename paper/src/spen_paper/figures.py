@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from spen.cli.show import say
+from spen_paper.records import Records
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -45,6 +46,12 @@ def difference(first: Sequence[float], second: Sequence[float]) -> str:
     """
     mean, error = paired(first, second)
     return f"{mean:+.2f}" if len(first) < 2 else f"{mean:+.2f} ± {error:.2f}"
+
+
+def say_table(table: str, remarks: Iterable[str], records: Records) -> None:
+    """Print a table, what a reader of it must know, and where its records are."""
+    for line in (table, "", *remarks, f"Records: {records.path}"):
+        say(line)
 
 
 def draw(picture: Callable[[Any], Sequence[Path]]) -> None:

@@ -5,11 +5,54 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from spen.data.synthetic import block_membership
+
+MARKERS = "osD^vP"
+"""One for each line, so that a reader without colours can tell them apart."""
+
+SHOWN_SHARE = 0.99
+"""Of the examples that a histogram shows; a few slow ones would squeeze it."""
+
+Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""A line: x, the mean there, and its deviation."""
+
+
+def new_figure(
+    size: tuple[float, float], rows: int = 1, columns: int = 1, **options: Any
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure and its axes, row after row."""
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options).ravel()
+
+
+def describe_axis(
+    axis: Axes,
+    title: str = "",
+    across: str = "",
+    up: str = "",
+    grid: Literal["both", "x", "y"] = "both",
+) -> None:
+    """Give an axis a title, names of what it goes over, and a faint grid."""
+    axis.set_title(title, fontsize=10)
+    axis.set_xlabel(across)
+    axis.set_ylabel(up)
+    axis.grid(alpha=0.3, axis=grid)
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as PNG and SVG."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    for one in written:
+        # Without a date in it, the same picture is the same file.
+        figure.savefig(one, dpi=144, metadata={"Date": None} if one.suffix == ".svg" else None)
+    return written
 
 
 def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> list[Path]:
@@ -24,10 +67,8 @@ def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> l
         path: where to write, without a suffix.
     """
     heights = [matrix.shape[0] for _, matrix in panels]
-    figure = Figure(
-        figsize=(4.2 * len(panels) + 0.8, 1.4 + 0.26 * max(heights)), layout="constrained"
-    )
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    size = (4.2 * len(panels) + 0.8, 1.4 + 0.26 * max(heights))
+    figure, axes = new_figure(size, columns=len(panels))
     image = None
     for axis, (title, matrix) in zip(axes, panels, strict=True):
         image = axis.imshow(
@@ -48,16 +89,6 @@ def draw_measurements(panels: Sequence[tuple[str, np.ndarray]], path: Path) -> l
     return save_figure(figure, path)
 
 
-def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PNG and SVG."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    for one in written:
-        # Without a date in it, the same picture is the same file.
-        figure.savefig(one, dpi=144, metadata={"Date": None} if one.suffix == ".svg" else None)
-    return written
-
-
 def tidy(matrix: np.ndarray) -> np.ndarray:
     """Scale, sign and order the rows of a measurement matrix for the eye.
 
@@ -69,16 +100,6 @@ def tidy(matrix: np.ndarray) -> np.ndarray:
     scaled = matrix / np.where(largest == 0, 1, largest) + 0.0
     weights = scaled**2 @ block_membership(matrix.shape[1] // 4).T
     return scaled[np.argsort(weights.argmax(1), kind="stable")]
-
-
-MARKERS = "osD^vP"
-"""One for each line, so that a reader without colours can tell them apart."""
-
-SHOWN_SHARE = 0.99
-"""Of the examples that a histogram shows; a few slow ones would squeeze it."""
-
-Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
-"""A line: x, the mean there, and its deviation."""
 
 
 def draw_curves(
@@ -94,8 +115,8 @@ def draw_curves(
     """
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.6 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=True, sharex=True).ravel()
+    size = (4.6 * columns, 3.6 * rows)
+    figure, axes = new_figure(size, rows, columns, sharey=True, sharex=True)
     for axis, (title, lines) in zip(axes, panels, strict=False):
         for (name, (x, mean, deviation)), marker in zip(lines.items(), MARKERS, strict=False):
             axis.errorbar(
@@ -107,10 +128,7 @@ def draw_curves(
         ticks = sorted({value for x, _, _ in lines.values() for value in x})
         axis.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
         axis.minorticks_off()
-        axis.set_title(title, fontsize=10)
-        axis.grid(alpha=0.3)
-        axis.set_xlabel(xlabel)
-        axis.set_ylabel("test F1 × 100")
+        describe_axis(axis, title, xlabel, "test F1 × 100")
     axes[0].legend(fontsize=8)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()
@@ -130,10 +148,8 @@ def draw_differences(
         xlabel: what the differences are.
     """
     heights = [len(rows) + 1.5 for _, rows in panels]
-    figure = Figure(figsize=(7.5, 0.8 + 0.3 * sum(heights)), layout="constrained")
-    axes = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[
-        :, 0
-    ]
+    size = (7.5, 0.8 + 0.3 * sum(heights))
+    figure, axes = new_figure(size, len(panels), gridspec_kw={"height_ratios": heights})
     for axis, (title, rows) in zip(axes, panels, strict=True):
         names = list(next(iter(rows.values()), {}))
         for index, (name, marker) in enumerate(zip(names, MARKERS, strict=False)):
@@ -147,8 +163,7 @@ def draw_differences(
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
         axis.invert_yaxis()
-        axis.set_title(title, fontsize=10)
-        axis.grid(alpha=0.3, axis="x")
+        describe_axis(axis, title, grid="x")
     axes[0].legend(fontsize=8)
     axes[-1].set_xlabel(xlabel)
     return save_figure(figure, path)
@@ -167,8 +182,8 @@ def draw_violations(
         search_errors: of each solver, in percent of test rows.
         path: where to write, without a suffix.
     """
-    figure = Figure(figsize=(11.5, 3.6), layout="constrained")
-    losses, rows, bars = figure.subplots(1, 3, gridspec_kw={"width_ratios": [1, 1, 0.8]})
+    ratios = {"width_ratios": [1, 1, 0.8]}
+    figure, (losses, rows, bars) = new_figure((11.5, 3.6), columns=3, gridspec_kw=ratios)
     for index, (name, figures) in enumerate(epochs.items()):
         look = {"color": f"C{index}", "marker": MARKERS[index], "markersize": 3, "linewidth": 1.2}
         x = range(1, len(figures["ratio"]) + 1)
@@ -176,19 +191,16 @@ def draw_violations(
         rows.plot(x, figures["under"], label=f"{name}: too little", **look)
         rows.plot(x, figures["over"], label=f"{name}: too much", linestyle=":", **look)
     losses.axhline(1, color="black", linewidth=0.8)
-    losses.set_title("hinge loss that the solver finds / exact", fontsize=10)
-    rows.set_title("training rows with too little or too much loss, %", fontsize=10)
+    describe_axis(losses, "hinge loss that the solver finds / exact", "epoch")
+    describe_axis(rows, "training rows with too little or too much loss, %", "epoch")
     for axis in (losses, rows):
-        axis.set_xlabel("epoch")
-        axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
     colours = [f"C{index}" for index in range(len(search_errors))]
     drawn = bars.barh(list(search_errors), list(search_errors.values()), color=colours)
     bars.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
     bars.margins(x=0.2)
     bars.invert_yaxis()
-    bars.set_title("search errors on test rows, %", fontsize=10)
-    bars.grid(alpha=0.3, axis="x")
+    describe_axis(bars, "search errors on test rows, %", grid="x")
     return save_figure(figure, path)
 
 
@@ -199,31 +211,20 @@ def draw_histograms(series: Mapping[str, Sequence[int]], path: Path) -> list[Pat
         series: the count of examples by number of steps, by title.
         path: where to write, without a suffix.
     """
-    last = max(_last_shown(counts) for counts in series.values())
+    # The number of steps that all but a few examples of every series need at most.
+    seen = [np.cumsum(counts) for counts in series.values()]
+    last = max(int(np.argmax(each >= SHOWN_SHARE * each[-1])) for each in seen)
     rows = -(-len(series) // 2)
-    figure = Figure(figsize=(9.2, 2.6 * rows), layout="constrained")
-    axes = figure.subplots(rows, 2, squeeze=False, sharex=True).ravel()
+    figure, axes = new_figure((9.2, 2.6 * rows), rows, 2, sharex=True)
     for axis, (title, counts) in zip(axes, series.items(), strict=False):
         shown = list(counts[: last + 1])
         beyond = sum(counts) - sum(shown)
         axis.bar(range(len(shown)), shown, width=1.0, color="tab:blue")
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("steps")
-        axis.set_ylabel("examples")
+        describe_axis(axis, title, "steps", "examples", grid="y")
         slowest = max(i for i, count in enumerate(counts) if count)
         words = f"slowest: {slowest}" + (f"\n{beyond} beyond {last}" if beyond else "")
         axis.text(0.97, 0.92, words, transform=axis.transAxes, ha="right", va="top", fontsize=8)
-        axis.grid(alpha=0.3, axis="y")
     return save_figure(figure, path)
-
-
-def _last_shown(counts: Sequence[int]) -> int:
-    total, seen = sum(counts), 0
-    for steps, count in enumerate(counts):
-        seen += count
-        if seen >= SHOWN_SHARE * total:
-            return steps
-    return len(counts) - 1
 
 
 def draw_tradeoffs(
@@ -235,17 +236,14 @@ def draw_tradeoffs(
         panels: by title; steps and F1 of each line, by its name.
         path: where to write, without a suffix.
     """
-    figure = Figure(figsize=(4.8 * len(panels), 4.2), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    figure, axes = new_figure((4.8 * len(panels), 4.2), columns=len(panels), sharey=True)
     for axis, (title, lines) in zip(axes, panels.items(), strict=True):
         for (name, (steps, f1)), marker in zip(lines.items(), MARKERS, strict=False):
             axis.plot(steps, f1, marker=marker, markersize=4, linewidth=1.3, label=name)
         axis.set_xscale("log")
         axis.set_xticks([2, 5, 10, 20, 50, 100, 200], ["2", "5", "10", "20", "50", "100", "200"])
         axis.minorticks_off()
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("steps of the batch")
-        axis.grid(alpha=0.3)
+        describe_axis(axis, title, "steps of the batch")
     axes[0].set_ylabel("test F1 × 100")
     axes[0].legend(fontsize=7)
     return save_figure(figure, path)
@@ -258,8 +256,7 @@ def draw_search_errors(rows: Mapping[str, Sequence[float]], path: Path) -> list[
         rows: one figure a seed, by the way's name.
         path: where to write, without a suffix.
     """
-    figure = Figure(figsize=(7.5, 0.9 + 0.32 * len(rows)), layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = new_figure((7.5, 0.9 + 0.32 * len(rows)))
     means = [statistics.fmean(values) for values in rows.values()]
     axis.barh(range(len(rows)), means, color="tab:blue")
     for place, mean in enumerate(means):
@@ -267,6 +264,6 @@ def draw_search_errors(rows: Mapping[str, Sequence[float]], path: Path) -> list[
     axis.axvline(1.0, color="black", linewidth=0.8, linestyle="--")
     axis.set_yticks(range(len(rows)), list(rows), fontsize=8)
     axis.invert_yaxis()
-    axis.set_xlabel("rows whose truth has a lower energy than what was found, %")
-    axis.grid(alpha=0.3, axis="x")
+    words = "rows whose truth has a lower energy than what was found, %"
+    describe_axis(axis, across=words, grid="x")
     return save_figure(figure, path)

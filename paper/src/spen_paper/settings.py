@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
+from collections.abc import Callable
 from dataclasses import MISSING, fields, replace
 from functools import reduce
 from operator import add
@@ -114,6 +115,17 @@ def inherit(
             own = choose(table["like"], known, f"method before [{key}] in {where}") | own
         whole[key] = own
     return whole
+
+
+def read_rows(name: str, read: Callable[[dict[str, Any], str], T]) -> dict[str, T]:
+    """Read the rows of a table from ``settings/NAME.toml``, by name; one may be like another.
+
+    Args:
+        name: of the file.
+        read: makes a row, given its settings and where they stand.
+    """
+    tables = inherit(read_settings(name), f"{name}.toml")
+    return {key: read(table, f"{name}.toml, [{key}]") for key, table in tables.items()}
 
 
 def classifier(

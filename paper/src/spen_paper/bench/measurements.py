@@ -20,15 +20,7 @@ from spen import Descent, Problem, Solution, Split, Stage, Stopping, train
 from spen.estimators.decoding import apply_threshold, tune_threshold
 from spen.estimators.fit import densified
 from spen_paper.bench.model import Backend, RuleName, TimedModel, batch_of
-from spen_paper.bench.timing import (
-    FEWEST_ROUNDS,
-    Effort,
-    Timings,
-    exponent,
-    free_bytes,
-    interleave,
-    timed,
-)
+from spen_paper.bench.timing import Effort, Timings, exponent, free_bytes, interleave, timed
 
 SAME_ENERGY = 1e-4
 """Energies of two paths that are closer than this, relatively, count as equal."""
@@ -60,20 +52,22 @@ QUICK, REPEATS = 1.0, 5
 """A size that takes fewer seconds is timed so often."""
 
 
+def backends_of(fused: bool) -> tuple[Backend, ...]:
+    """Return the paths there are, with a kernel or without."""
+    return BACKENDS if fused else ("general",)
+
+
 def prediction_calls(subject: TimedModel) -> dict[str, Callable[[], object]]:
     """Return what is timed, by its name in ``TITLES``; without a kernel less of it."""
     fused = subject.why_not_fused() is None
     calls: dict[str, Callable[[], object]] = {"mlp_forward": subject.forward}
     for rule, name in SUFFIXES.items():
-        kernel, loop = subject.descent(rule, "fused"), subject.descent(rule, "general")
-        if fused:
-            calls[f"predict_fused{name}"] = lambda d=kernel: subject.predict(d)
-            calls[f"solve_fused{name}"] = lambda d=kernel: subject.solve(d)
-        calls[f"autograd_loop{name}"] = lambda d=loop: subject.loop(d)
-    by_steps = subject.descent("default", "general")
-    calls["predict_general"] = lambda: subject.predict(by_steps)
-    calls["solve_general"] = lambda: subject.solve(by_steps)
-    calls["predict_classifier"] = lambda: subject.default_classifier.predict(subject.timed.X)
+        for backend in backends_of(fused):
+            descent = subject.descent(rule, backend)
+            calls[f"predict_{backend}{name}"] = partial(subject.predict, descent)
+            calls[f"solve_{backend}{name}"] = partial(subject.solve, descent)
+        calls[f"autograd_loop{name}"] = partial(subject.loop, subject.descent(rule, "general"))
+    calls["predict_classifier"] = partial(subject.default_classifier.predict, subject.timed.X)
     return {name: calls[name] for name in TITLES if name in calls}
 
 
@@ -215,7 +209,7 @@ def measure_hinge(subject: TimedModel, effort: Effort) -> dict[str, Any]:
         seconds: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
         for backend in BACKENDS:
             epoch_seconds(subject, stage, few, backend)
-        for _ in range(min(FEWEST_ROUNDS, effort.rounds)):
+        for _ in range(effort.few_rounds):
             for backend in BACKENDS:
                 seconds[backend].append(epoch_seconds(subject, stage, rows, backend))
         timings = Timings(seconds)
@@ -249,9 +243,8 @@ def measure_labels(effort: Effort, device: torch.device, fused: bool) -> dict[st
         fused: whether there is a kernel.
     """
     calls, parameters = label_calls(effort, device, fused)
-    rounds = min(FEWEST_ROUNDS, effort.rounds)
-    timings = interleave(calls, device, rounds=rounds, seconds=effort.seconds)
-    kinds = [*(BACKENDS if fused else ("general",)), "crf"]
+    timings = interleave(calls, device, rounds=effort.few_rounds, seconds=effort.seconds)
+    kinds = [*backends_of(fused), "crf"]
     result: dict[str, Any] = {
         "rows": effort.label_rows,
         "measurements": MEASUREMENTS,
@@ -292,12 +285,7 @@ def label_calls(
             calls[f"{title} {n}"] = partial(_descend, descent, problem, n, _burst(effort, n))
 
     for n in effort.labels:
-        add(
-            "spen",
-            n,
-            spen.LabelEnergy(n, MEASUREMENTS, "relu"),
-            BACKENDS if fused else ("general",),
-        )
+        add("spen", n, spen.LabelEnergy(n, MEASUREMENTS, "relu"), backends_of(fused))
         if n <= effort.largest_table and COPIES * 4 * n * n < free_bytes(device) / 2:
             add("crf", n, spen.PairwiseEnergy(n), ("general",))
     return calls, parameters

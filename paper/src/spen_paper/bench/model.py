@@ -386,8 +386,7 @@ def words_and_tags(
         said = 1 - (1 - common) * np.exp(labels.astype(np.float32) @ np.log1p(-own))
         present = rng.random((rows, n_features)) < said
         return Split(
-            sparse.csr_matrix(present.astype(np.float32)),
-            sparse.csr_matrix(labels.astype(np.int8)),
+            sparse.csr_matrix(present.astype(np.float32)), sparse.csr_matrix(labels.astype(np.int8))
         )
 
     return Dataset(

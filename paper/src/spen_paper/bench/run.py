@@ -31,11 +31,7 @@ MEANINGS = {
     "million_rows_ms": "inference alone on a million rows, ms",
 }
 
-NEED_A_KERNEL = (
-    "autograd_loop_over_fused",
-    "general_over_fused",
-    "hinge_epoch_general_over_fused",
-)
+NEED_A_KERNEL = ("autograd_loop_over_fused", "general_over_fused", "hinge_epoch_general_over_fused")
 KINDS = {
     "fused": ("SPEN, fused", "o"),
     "general": ("SPEN, step by step", "s"),

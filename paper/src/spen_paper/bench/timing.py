@@ -63,6 +63,11 @@ class Effort:
     longest: float = 60.0
     single_rows: int = 200
 
+    @property
+    def few_rounds(self) -> int:
+        """The number of rounds of what takes long."""
+        return min(FEWEST_ROUNDS, self.rounds)
+
     @classmethod
     def of(cls, device: torch.device) -> Effort:
         """Return what suits a device: a GPU needs more rows to be busy, and has room for them.
@@ -101,11 +106,7 @@ class Timings:
 
 
 def interleave(
-    calls: Mapping[str, Callable[[], object]],
-    device: torch.device,
-    *,
-    rounds: int,
-    seconds: float,
+    calls: Mapping[str, Callable[[], object]], device: torch.device, *, rounds: int, seconds: float
 ) -> Timings:
     """Time calls in turns, so that what else the machine does meets all of them alike.
 
@@ -185,13 +186,15 @@ def usable_cores() -> int:
 
 def processor() -> str:
     """Return the processor's own name, where the system tells it."""
-    described = Path("/proc/cpuinfo")
-    if described.exists():
-        for line in described.read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()
+    return _told_by_system("cpuinfo", "model name") or platform.processor() or platform.machine()
+
+
+def _told_by_system(file: str, name: str) -> str | None:
+    """Return a value from a table of Linux, None where there is none."""
+    path = Path("/proc", file)
+    lines = path.read_text("utf-8", errors="replace").splitlines() if path.exists() else []
+    parts = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in parts if key.strip() == name), None)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -202,11 +205,9 @@ def free_bytes(device: torch.device) -> int:
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    table = Path("/proc/meminfo")
-    if table.exists():
-        for line in table.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
+    available = _told_by_system("meminfo", "MemAvailable")
+    if available is not None:
+        return 1024 * int(available.split()[0])
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -11,16 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spen import (
-    ConditionalEnergy,
-    InputError,
-    LabelEnergy,
-    LocalEnergy,
-    UnsizedEnergy,
-    example_f1,
-    exclusive_blocks,
-    load_dataset,
-)
+import spen
 from spen.baselines import MLPClassifier
 from spen.cli.show import say, text_table
 from spen.data.dataset import Summary, summarise
@@ -121,8 +112,8 @@ def clearly(first: list[float], second: list[float]) -> bool:
 
 def _mean_field(study: Study) -> Iterator[Claim]:
     """Yield what is said of deep mean field: its pre-training, and its pairwise terms."""
-    pretrained = _f1(study, "dmf", "pre-trained unaries", ONE_FOLD)
-    scratch = _f1(study, "dmf", "no pre-training", ONE_FOLD | {"pretrain": False})
+    pretrained = study.scores("dmf", "pre-trained unaries", ONE_FOLD)["threshold"]
+    scratch = study.scores("dmf", "no pre-training", ONE_FOLD | {"pretrain": False})["threshold"]
     ratio = statistics.fmean(scratch) / statistics.fmean(pretrained)
     yield Claim(
         "DMF without pre-trained unaries reaches about half",
@@ -133,7 +124,7 @@ def _mean_field(study: Study) -> Iterator[Claim]:
     )
     if (helps := PAIRWISE_HELP.get(study.data.name)) is None:
         return
-    unaries = _f1(study, "dmf", "unaries alone", ONE_FOLD, kind=MLPClassifier)
+    unaries = study.scores("dmf", "unaries alone", ONE_FOLD, kind=MLPClassifier)["threshold"]
     gain = clearly(pretrained, unaries)
     yield Claim(
         f"DMF's pairwise terms {'help' if helps else 'are best ignored'} on {study.data.name}",
@@ -148,9 +139,10 @@ def _mean_field(study: Study) -> Iterator[Claim]:
 def _bias(study: Study) -> Iterator[Claim]:
     """Yield what is said of the bias in C₁: on the synthetic task, and on the data set."""
 
-    def energy(kind: type[LabelEnergy]) -> list[float]:
+    def energy(kind: type[spen.LabelEnergy]) -> list[float]:
         plan = plan_of(study.classifier("spen-paper"), study.data.train)
-        return _f1(study, "spen-paper", kind.__name__, {"energy": with_energy(plan, kind)})
+        changes = {"energy": with_energy(plan, kind)}
+        return study.scores("spen-paper", kind.__name__, changes)["threshold"]
 
     measured = {
         f"synthetic task, {name}": (
@@ -159,7 +151,7 @@ def _bias(study: Study) -> Iterator[Claim]:
         )
         for name in ("hardtanh", "relu")
     }
-    measured[study.data.name] = energy(LabelEnergy), energy(LinearMeasurements)
+    measured[study.data.name] = energy(spen.LabelEnergy), energy(LinearMeasurements)
     for where, (affine, linear) in measured.items():
         mean, error = paired(affine, linear)
         yield Claim(
@@ -175,7 +167,7 @@ def _little_data(study: Study) -> Iterator[Claim]:
     """Yield what is said of overfitting: conditional energies, and features that are frozen."""
 
     def conditional(made: LabelClassifier) -> Changes:
-        return {"energy": with_energy(plan_of(made, study.data.train), ConditionalEnergy)}
+        return {"energy": with_energy(plan_of(made, study.data.train), spen.ConditionalEnergy)}
 
     def frozen(made: LabelClassifier) -> Changes:
         return without_joint_stage(plan_of(made, study.data.train))
@@ -204,17 +196,7 @@ def _little_data(study: Study) -> Iterator[Claim]:
     )
 
 
-def _f1(
-    study: Study,
-    method: str,
-    variant: str,
-    changes: Changes,
-    kind: type[LabelClassifier] | None = None,
-) -> list[float]:
-    return study.scores(method, variant, lambda made: changes, kind=kind)["threshold"]
-
-
-class LinearMeasurements(LabelEnergy):
+class LinearMeasurements(spen.LabelEnergy):
     """E(y) = c₂·g(C₁ y): a label energy whose measurements are linear, not affine.
 
     Args:
@@ -238,10 +220,10 @@ class WithoutBias(Method):
     """A method whose label energy has linear measurements."""
 
     @property
-    def energy(self) -> UnsizedEnergy:
+    def energy(self) -> spen.UnsizedEnergy:
         """The energy without its sizes; it starts with the weights of the one with biases."""
         settings = {"measurements": self.measurements, "nonlinearity": self.nonlinearity}
-        return LocalEnergy.unsized() + LinearMeasurements.unsized(**settings)
+        return spen.LocalEnergy.unsized() + LinearMeasurements.unsized(**settings)
 
 
 def synthetic_f1(study: Study, nonlinearity: str, bias: bool) -> list[float]:
@@ -257,7 +239,7 @@ def synthetic_f1(study: Study, nonlinearity: str, bias: bool) -> list[float]:
         method = WithoutBias(**vars(method))
     found = []
     for seed in range(study.seeds):
-        data = exclusive_blocks(SYNTHETIC_ROWS, SYNTHETIC_TEST_ROWS, seed=seed)
+        data = spen.exclusive_blocks(SYNTHETIC_ROWS, SYNTHETIC_TEST_ROWS, seed=seed)
         name = f"spen, {nonlinearity}, {'affine' if bias else 'linear'}"
         record = run(study.experiment, name, method, data, seed, study.records)
         tell(f"{name}, seed {seed}", {"synthetic": record})
@@ -291,7 +273,7 @@ def train_and_test(
             scores = {}
             for name, rows in (("f1", data.test), ("train_f1", data.train)):
                 labels = made.decode(made.predict_proba(rows.X), "threshold")
-                scores[name] = round(100 * example_f1(rows.Y, labels), 4)
+                scores[name] = round(100 * spen.example_f1(rows.Y, labels), 4)
             return {"metrics": scores}
 
         settings = describe_plan(made, data) | {"variant": variant, "share": share}
@@ -317,24 +299,16 @@ def dataset_table() -> tuple[str, Claim]:
     rows, read_as = [], {}
     for name, printed in DATASETS.items():
         try:
-            figures = summarise(load_dataset(name), top=0)
-        except InputError:
+            figures = summarise(spen.load_dataset(name), top=0)
+        except spen.InputError:
             rows.append([name, *("not at hand",) * 6, printed[3], ""])
             continue
         read_as[name] = meaning(figures, printed[3])
-        rows.append(
-            [
-                name,
-                _beside(figures.n_labels, printed[0]),
-                _beside(figures.n_features, printed[1]),
-                _beside(figures.rows["train"], printed[2]),
-                f"{sum(figures.rows.values()):,}",
-                f"{figures.cardinality:.2f}",
-                f"{100 * figures.density:.2f}",
-                printed[3],
-                read_as[name],
-            ]
-        )
+        counted = (figures.n_labels, figures.n_features, figures.rows["train"])
+        beside = [_beside(*pair) for pair in zip(counted, printed[:3], strict=True)]
+        means = [f"{figures.cardinality:.2f}", f"{100 * figures.density:.2f}"]
+        total = f"{sum(figures.rows.values()):,}"
+        rows.append([name, *beside, total, *means, printed[3], read_as[name]])
     table = text_table([*header, 'paper\'s "% true labels"', "which is"], rows)
     measured = "; ".join(f"{name}: {words}" for name, words in read_as.items()) or "no set at hand"
     agreed = bool(read_as) and set(read_as.values()) == {"labels on, %"}
@@ -349,8 +323,7 @@ def dataset_table() -> tuple[str, Claim]:
 def meaning(figures: Summary, printed: str) -> str:
     """Say which figure of a data set a printed one is, to its last digit.
 
-    >>> from spen import exclusive_blocks
-    >>> figures = summarise(exclusive_blocks(100, 50))
+    >>> figures = summarise(spen.exclusive_blocks(100, 50))
     >>> meaning(figures, "4.0"), meaning(figures, "25.0"), meaning(figures, "3")
     ('labels a row', 'labels on, %', 'neither')
     """

@@ -122,7 +122,7 @@ def convergence(dataset: str, seeds: int, device: str, out: Path) -> None:
     say(_curve_table("tolerance, at 90 % converged", TOLERANCES, tolerances, "tolerance", "{:.0e}"))
     say(_search_table(found))
     study.tell_protocol()
-    draw(lambda _: _pictures(study, histograms, shares, tolerances, found))
+    draw(lambda plots: _pictures(plots, study, histograms, shares, tolerances, found))
 
 
 def _title(series: Series) -> str:
@@ -190,14 +190,13 @@ def _search_table(found: dict[str, Cell]) -> str:
 
 
 def _pictures(
+    plots: Any,
     study: Study,
     histograms: dict[Series, Cell],
     shares: dict[Series, list[Cell]],
     tolerances: dict[Series, list[Cell]],
     found: dict[str, Cell],
 ) -> list[Path]:
-    from spen_paper import plots as plots
-
     def lines(cells: dict[Series, list[Cell]]) -> dict[str, Any]:
         """Return steps and F1 of each series, averaged over seeds."""
         return {

@@ -23,14 +23,8 @@ from spen_paper.figures import deviation, difference, draw, mean_and_deviation, 
 from spen_paper.fits import DECODINGS, dataset_of, plan_of, run, tell
 from spen_paper.records import F1_RULE, Record, Records, check_seeds, identity
 from spen_paper.settings import classifier, settings_of
-from spen_paper.studies.variants import (
-    Changes,
-    changed,
-    hinge_variants,
-    likelihood_variants,
-    longer,
-    pre_training_alone,
-)
+from spen_paper.studies import variants
+from spen_paper.studies.variants import Changes, changed
 
 DECODING_TITLES = {"threshold": "one threshold", "expected_f1": "expected F1"}
 LONGEST = 4.0
@@ -50,18 +44,15 @@ WIDTHS = (50, 150, 500, 1000, 2000)
 PAPER_WIDTHS = (50, 150, 500)
 """The paper's networks are small, and its hinge takes long to train."""
 
-DROPOUT: dict[str, Changes] = {
-    "no dropout": {"dropout": 0.0, "input_dropout": 0.0},
-    "dropout": {},
-}
+DROPOUT: dict[str, Changes] = {"no dropout": {"dropout": 0.0, "input_dropout": 0.0}, "dropout": {}}
 LAYERS = 2
 """Where the settings leave the network to the recipe."""
 
 UNCHANGED = "unchanged"
 NO_MEASUREMENTS = "0 measurements (the MLP)"
 ABLATED: dict[str, tuple[str, Callable[[LabelClassifier, Split], dict[str, Changes]]]] = {
-    "spen-single": ("the cross-fitted SPEN", likelihood_variants),
-    "spen-paper": ("the paper's SPEN, trained by a hinge", hinge_variants),
+    "spen-single": ("the cross-fitted SPEN", variants.likelihood_variants),
+    "spen-paper": ("the paper's SPEN, trained by a hinge", variants.hinge_variants),
 }
 ABLATIONS_IN_WORDS = (
     "A value that is missing from a series is that of the unchanged model.",
@@ -108,7 +99,7 @@ class Study:
         self,
         method: str,
         variant: str,
-        changes: Callable[[LabelClassifier], Changes] = lambda made: {},
+        changes: Changes | Callable[[LabelClassifier], Changes],
         data: Callable[[int], Dataset] | None = None,
         kind: type[LabelClassifier] | None = None,
     ) -> Scores:
@@ -117,7 +108,8 @@ class Study:
         Args:
             method: by its name in the settings.
             variant: what the records call it.
-            changes: of the constructor's arguments, given the classifier of the settings.
+            changes: of the constructor's arguments; or a function that returns them, given the
+                classifier of the settings.
             data: the rows of a seed; None takes all of them.
             kind: of classifier, where it is not the settings'.
         """
@@ -125,7 +117,7 @@ class Study:
         for seed in range(self.seeds):
             rows = self.data if data is None else data(seed)
             made = self.classifier(method, seed)
-            made = changed(made, changes(made), kind)
+            made = changed(made, changes(made) if callable(changes) else changes, kind)
             place = (self.experiment, method, lambda made=made: made, rows, seed, self.records)
             found.append(run(*place, variant=variant))
             tell(f"{method}, {variant}, seed {seed}", found[-1])
@@ -167,7 +159,7 @@ def longer_for(share: float) -> Callable[[LabelClassifier], Changes]:
 
     So the number of gradient steps stays about the same, as far as that is reasonable.
     """
-    return lambda made: longer(made, min(LONGEST, 1 / share))
+    return lambda made: variants.longer(made, min(LONGEST, 1 / share))
 
 
 def compare(corner: str, cells: Cells, pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -278,7 +270,7 @@ def _at_width(
 
     def label_wise(made: LabelClassifier) -> Changes:
         other = changed(made, changes(made))
-        return changes(made) | pre_training_alone(plan_of(other, study.data.train))
+        return changes(made) | variants.pre_training_alone(plan_of(other, study.data.train))
 
     variant = f"{units} units, {words}"
     if papers:
@@ -300,11 +292,11 @@ def ablation(*, dataset: str, seeds: int, device: str, out: Path) -> None:
     study = Study.open("table1-ablation", dataset, seeds, device, out)
     panels = []
     for method, (words, variants_of) in ABLATED.items():
-        rows = {UNCHANGED: study.scores(method, UNCHANGED)}
+        rows = {UNCHANGED: study.scores(method, UNCHANGED, {})}
         if method == "spen-single":
-            rows[NO_MEASUREMENTS] = study.scores("mlp", NO_MEASUREMENTS)
+            rows[NO_MEASUREMENTS] = study.scores("mlp", NO_MEASUREMENTS, {})
         for title, changes in variants_of(study.classifier(method), study.data.train).items():
-            rows[title] = study.scores(method, title, lambda made, changes=changes: changes)
+            rows[title] = study.scores(method, title, changes)
         say(f"{words[0].upper()}{words[1:]}\n")
         say(render_changes(rows))
         say()

@@ -145,21 +145,14 @@ def with_energy(plan: Plan, kind: type[spen.Energy], **settings: Any) -> spen.Un
 
 def with_measurements(plan: Plan, count: int) -> spen.UnsizedEnergy:
     """Return the plan's energy with another number of measurements."""
-    return spen.UnsizedEnergy(
-        tuple(
-            replace(term, settings=term.settings | {name: count})
-            if (name := _counted(term))
-            else term
-            for term in plan.energy.terms
-        )
-    )
+    terms = []
+    for term in plan.energy.terms:
+        counted = {name: count for name in ("measurements", "rank") if name in term.settings}
+        terms.append(replace(term, settings=term.settings | counted))
+    return spen.UnsizedEnergy(tuple(terms))
 
 
 _SHARED = ("measurements", "nonlinearity")
-
-
-def _counted(term: UnsizedTerm) -> str | None:
-    return next((name for name in ("measurements", "rank") if name in term.settings), None)
 
 
 def _has(plan: Plan, kind: type[spen.Energy]) -> bool:
@@ -174,11 +167,7 @@ def _jointly(plan: Plan) -> Changes:
     }
     terms = [replace(term, kind=twins.get(term.kind, term.kind)) for term in plan.energy.terms]
     # The stages of a cross-fitted energy are no training of features.
-    return {
-        "cross_fit": False,
-        "energy": spen.UnsizedEnergy(tuple(terms)),
-        "stages": "auto",
-    }
+    return {"cross_fit": False, "energy": spen.UnsizedEnergy(tuple(terms)), "stages": "auto"}
 
 
 def _objective(classifier: LabelClassifier, plan: Plan, **fields: Any) -> Changes:

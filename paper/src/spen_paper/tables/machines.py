@@ -15,18 +15,12 @@ from spen import Split
 from spen.errors import choose
 from spen.estimators.calibration import Calibration
 from spen.estimators.fit import Fit, folds_by
-from spen.estimators.plan import HELD_OUT, Base, Choice, Plan, Prediction
+from spen.estimators.plan import Base, Choice, Plan, Prediction
 from spen.estimators.predictor import Predictor
 from spen.estimators.scaling import AS_THEY_ARE
 from spen.training.loop import Callback
-from spen_paper.settings import (
-    build,
-    inherit,
-    read_energy,
-    read_settings,
-    read_solver,
-    read_stage,
-)
+from spen_paper.settings import build, read_energy, read_rows, read_solver, read_stage
+from spen_paper.tables.protocol import held_out_plan
 
 MOST_DECAYS = 4
 SLACK = 1e-2
@@ -184,24 +178,16 @@ class Machine:
 
     def plan(self) -> Plan:
         """Return how it is chosen and trained."""
-        # Held-out rows choose a decay; they must not choose an epoch too.
-        stages = tuple(replace(stage, keep="last") for stage in self.stages)
-        return Plan(
+        return held_out_plan(
+            self.stages,
+            self.inference,
             choices=tuple(Decay((), decay=decay) for decay in sorted(self.decays)),
             energy=self.energy,
-            trial=stages[0],
-            stages=stages,
-            prediction=Prediction(stages[-1].objective, self.inference),
             decoding="half",
-            held_out=HELD_OUT,
-            folds=1,
-            trial_folds=1,
-            refit=True,
             base=self.kernels or Standardised(),
             # A machine with kernels is judged by their regression alone.
             tried="base" if self.kernels else "all",
             criterion="hamming",
-            raw=True,
         )
 
     def epochs(self) -> int:
@@ -229,8 +215,7 @@ def read_machines() -> dict[str, Machine]:
     >>> read_machines()["lp"].inference
     LinearRelaxation()
     """
-    tables = inherit(read_settings("table2"), "table2.toml")
-    return {name: read_machine(table, f"table2.toml, [{name}]") for name, table in tables.items()}
+    return read_rows("table2", read_machine)
 
 
 def read_machine(table: dict[str, Any], where: str) -> Machine:

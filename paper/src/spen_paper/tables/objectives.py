@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from spen import Dataset, Split
-from spen.cli.show import say, text_table
+from spen.cli.show import text_table
 from spen.estimators.base import LabelClassifier
 from spen.estimators.scaling import checked_rows
 from spen.model import usable_device
 from spen.training.rows import TrainingRows
 from spen_paper import fits
-from spen_paper.figures import mean_and_deviation
+from spen_paper.figures import mean_and_deviation, say_table
 from spen_paper.records import F1_RULE, Record, Records, check_seeds, identity, methods_named
 from spen_paper.settings import settings_of
 
@@ -53,11 +53,7 @@ def objectives(dataset: str, method: str | None, seeds: int, device: str, out: P
         for name in names:
             found[name].append(run(name, makers[name](seed=seed), data, seed, records))
             fits.tell(f"{name}, seed {seed}", found[name][-1])
-    say(render(dataset, found))
-    say()
-    for line in remarks(data, seeds, device):
-        say(line)
-    say(f"Records: {records.path}")
+    say_table(render(dataset, found), remarks(data, seeds, device), records)
 
 
 def run(

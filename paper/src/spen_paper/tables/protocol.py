@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import spen
@@ -19,14 +20,32 @@ from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction
 from spen.estimators.scaling import AS_THEY_ARE
 from spen.training.checkpoint import digest
 from spen_paper.records import Record, Records, brief, identity
-from spen_paper.settings import (
-    build,
-    inherit,
-    read_inference,
-    read_settings,
-    read_stage,
-    shortened,
-)
+from spen_paper.settings import build, read_inference, read_rows, read_stage, shortened
+
+
+def held_out_plan(
+    stages: tuple[spen.Stage, ...], inference: spen.Inference, **settings: Any
+) -> Plan:
+    """Return the plan of a table's row: what is chosen is chosen once, on a held-out fifth.
+
+    Args:
+        stages: the training.
+        inference: the solver of predictions.
+        settings: what else the plan says.
+    """
+    # Held-out rows tune a threshold or choose a decay; they must not choose an epoch too.
+    stages = tuple(replace(stage, keep="last") for stage in stages)
+    return Plan(
+        trial=stages[0],
+        stages=stages,
+        prediction=Prediction(stages[-1].objective, inference),
+        held_out=HELD_OUT,
+        folds=1,
+        trial_folds=1,
+        refit=True,
+        raw=True,
+        **settings,
+    )
 
 
 @dataclass(frozen=True)
@@ -75,21 +94,9 @@ class Method:
 
     def plan(self) -> Plan:
         """Return how it is tuned and trained."""
-        # Held-out rows tune a threshold; they must not choose an epoch too.
-        stages = tuple(replace(stage, keep="last") for stage in self.stages)
-        return Plan(
-            choices=(Choice(self.hidden, self.dropout),),
-            energy=self.energy,
-            trial=stages[0],
-            stages=stages,
-            prediction=Prediction(stages[-1].objective, self.inference),
-            decoding="threshold",
-            held_out=HELD_OUT,
-            folds=1,
-            trial_folds=1,
-            refit=True,
-            raw=True,
-        )
+        choices = (Choice(self.hidden, self.dropout),)
+        settings = {"choices": choices, "energy": self.energy, "decoding": "threshold"}
+        return held_out_plan(self.stages, self.inference, **settings)
 
     def fit(self, rows: Split, seed: int, title: str | None = None) -> Fitted:
         """Tune the threshold on a held-out fifth of the rows, then refit on all of them."""
@@ -106,8 +113,7 @@ def read_methods(name: str, column: int = 0) -> dict[str, Method]:
         column: which of the table's columns is wanted. A number of a stage that is given
             as a list has one value per column.
     """
-    tables = inherit(read_settings(name), f"{name}.toml")
-    return {key: method(table, f"{name}.toml, [{key}]", column) for key, table in tables.items()}
+    return read_rows(name, partial(method, column=column))
 
 
 def method(table: dict[str, Any], where: str, column: int = 0) -> Method:

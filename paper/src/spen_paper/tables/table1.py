@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from spen import Dataset, InputError
-from spen.cli.show import say, text_table
+from spen.cli.show import text_table
 from spen.errors import choose
 from spen.estimators.base import LabelClassifier
 from spen.estimators.fit import sharing_runs
 from spen.model import usable_device
 from spen_paper import fits
-from spen_paper.figures import difference, mean_and_deviation
+from spen_paper.figures import difference, mean_and_deviation, say_table
 from spen_paper.records import F1_RULE, Record, Records, check_seeds, identity, methods_named
 from spen_paper.settings import settings_of
 
@@ -76,13 +76,9 @@ def table1(
         with sharing_runs():
             for name in names:
                 make = partial(makers[name], seed=seed)
-                place = ("table1", name, make, data, seed, records)
-                found += fits.run(*place, progress=True).values()
-    say(render(dataset, names, found))
-    say()
-    for line in remarks(dataset, found, data):
-        say(line)
-    say(f"Records: {records.path}")
+                both = fits.run("table1", name, make, data, seed, records, progress=True)
+                found += both.values()
+    say_table(render(dataset, names, found), remarks(dataset, found, data), records)
 
 
 def study_named(name: str) -> Callable[..., None]:
@@ -190,15 +186,14 @@ def costs(dataset: str, seeds: int, device: str, out: Path) -> None:
         for name, make in makers.items()
         if name != "mlp"
     }
-    say(render_costs(pairs))
     where = fits.device_in_words(usable_device(device))
-    say(
-        f"\n{data.name}, {len(data.train):,} training and {len(data.test):,} test rows, "
+    remark = (
+        f"{data.name}, {len(data.train):,} training and {len(data.test):,} test rows, "
         f"{where}. Each method was fitted\nright after the MLP "
         "in one process, with all that is done on held-out rows. Predictions are\nprobabilities "
         f"of the test rows; medians of {PREDICTIONS}, taken in turns with the MLP's."
     )
-    say(f"Records: {records.path}")
+    say_table(render_costs(pairs), [remark], records)
 
 
 def compare_costs(

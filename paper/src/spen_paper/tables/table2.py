@@ -25,21 +25,11 @@ from spen.errors import check_whole, choose
 from spen.estimators.fit import epoch_bar
 from spen.metrics import as_array
 from spen.training.checkpoint import Epoch
-from spen_paper.figures import deviation, difference, draw
+from spen_paper.figures import deviation, difference, draw, say_table
 from spen_paper.fits import device_in_words
 from spen_paper.records import Record, Records, brief, identity, methods_named
-from spen_paper.tables.machines import (
-    SLACK,
-    Machine,
-    Standardised,
-    choose_decay,
-    decay_of,
-    percent,
-    predictor_of,
-    read_machines,
-    search_of,
-    train_by,
-)
+from spen_paper.tables import machines
+from spen_paper.tables.machines import SLACK, Machine, percent
 
 DATASET = "yeast"
 PAPER = {
@@ -78,8 +68,8 @@ FOLDS = 3
 
 def table2(method: str | None, folds: int, seeds: int, out: Path, study: str | None) -> None:
     """Compare SSVMs that train and predict with one solver each, by cross-validation (Table 2)."""
-    machines = read_machines()
-    names = methods_named(method, machines)
+    known = machines.read_machines()
+    names = methods_named(method, known)
     check_whole(folds, "folds", least=2)
     check_whole(seeds, "seeds")
     if study is not None:
@@ -92,16 +82,12 @@ def table2(method: str | None, folds: int, seeds: int, out: Path, study: str | N
         violations(rows, folds, seeds, records)
         return
     found = [
-        run(name, machines[name], rows, fold, folds, seed, records)
+        run(name, known[name], rows, fold, folds, seed, records)
         for seed in range(seeds)
         for fold in range(folds)
         for name in names
     ]
-    say(render(names, found))
-    say()
-    for line in remarks(rows, folds, seeds, found):
-        say(line)
-    say(f"Records: {records.path}")
+    say_table(render(names, found), remarks(rows, folds, seeds, found), records)
 
 
 def all_rows(data: spen.Dataset) -> Split:
@@ -134,9 +120,9 @@ def run(
     def measure() -> Record:
         with epoch_bar(f"{name}, fold {fold}, seed {seed}", machine.epochs()) as advance:
             began, clocks = time.perf_counter(), [time.process_time()]
-            plan, tried = choose_decay(machine, train, seed, advance)
+            plan, tried = machines.choose_decay(machine, train, seed, advance)
             clocks.append(time.process_time())
-            predictor = train_by(plan, train, seed, advance)
+            predictor = machines.train_by(plan, train, seed, advance)
             clocks.append(time.process_time())
             labels = predictor.decode(predictor.solve(test.X).y)
             clocks.append(time.process_time())
@@ -148,9 +134,9 @@ def run(
                 "hamming": round(100 * hamming_error(test.Y, labels), 4),
                 "row_deviation": round(100 * float(wrong.std()), 4),
             }
-            | search_of(predictor, test.X),
+            | machines.search_of(predictor, test.X),
             "chosen": {
-                "weight_decay": decay_of(plan),
+                "weight_decay": machines.decay_of(plan),
                 "held_out_hamming": {f"{each:g}": error for each, error in tried.items()},
             },
             "seconds": round(seconds, 3),
@@ -173,12 +159,12 @@ def render(names: Sequence[str], records: Sequence[Record]) -> str:
     """Lay the table out: ours beside the paper's, what inference missed, and seconds."""
     header = ["", "paper", "Hamming error", "sd", "search errors"]
     header += [f"{what}, s" for what in CLOCKS]
-    machines, rows = read_machines(), []
+    known, rows = machines.read_machines(), []
     for name in names:
         mine = [record for record in records if record["method"] == name]
         errors = [record["metrics"]["hamming"] for record in mine]
         missed = [m["search_errors"] for r in mine if "search_errors" in (m := r["metrics"])]
-        row = [machines[name].title, PAPER.get(name, "")]
+        row = [known[name].title, PAPER.get(name, "")]
         row += [f"{statistics.fmean(errors):.2f} ± {standard_error(mine):.2f}"]
         row += [f"{deviation(errors):.2f}", f"{statistics.fmean(missed):.2f} %" if missed else ""]
         times = [[record["cpu_seconds"][what] for record in mine] for what in CLOCKS]
@@ -249,11 +235,11 @@ def violations(rows: Split, folds: int, seeds: int, records: Records) -> None:
         seeds: divisions into folds.
         records: where results are kept.
     """
-    machines = read_machines()
+    known = machines.read_machines()
     looked_at = range(min(folds, FOLDS))
     found = {
         title: [
-            look(name, machines[name], rows, fold, folds, seed, records)
+            look(name, known[name], rows, fold, folds, seed, records)
             for seed in range(seeds)
             for fold in looked_at
         ]
@@ -301,8 +287,8 @@ def look(
                 sights.append(sight_of(trainee, machine.inference, context, hinge))
 
         with epoch_bar(f"{name}, fold {fold}, seed {seed}, watched", machine.epochs()) as advance:
-            plan, _ = choose_decay(machine, rows_of_fold, seed, advance)
-            features, seen = Standardised().fit(rows_of_fold)
+            plan, _ = machines.choose_decay(machine, rows_of_fold, seed, advance)
+            features, seen = machines.Standardised().fit(rows_of_fold)
             width = seen.X.shape[1]
             trainee = spen.SPEN(
                 spen.Identity(width), plan.energy.size(width, domain), domain, seed=seed
@@ -310,8 +296,8 @@ def look(
             train(trainee, plan.stages, seen, seed=seed, callbacks=[advance, see])
             model = spen.SPEN(features, trainee.energy, domain)
         return {
-            "metrics": search_of(predictor_of(model, plan.prediction), test.X),
-            "chosen": {"weight_decay": decay_of(plan)},
+            "metrics": machines.search_of(machines.predictor_of(model, plan.prediction), test.X),
+            "chosen": {"weight_decay": machines.decay_of(plan)},
             "epochs": {figure: [each[figure] for each in sights] for figure in sights[0]},
         }
 
