@@ -60,6 +60,10 @@ def test_missing_labels_do_not_count():
         Calibration.of(t, soft, exclusive=False) for t in (seen, np.where(np.isnan(seen), 1, seen))
     )
     assert a.shift[1] != pytest.approx(b.shift[1], abs=1e-3)
+    other = np.where(np.isnan(seen), 1 - 0.1 * soft, soft)
+    c = Calibration.of(seen, other, exclusive=False)
+    assert c.scale == pytest.approx(a.scale, abs=1e-12), "what is predicted there says nothing"
+    assert c.shift == pytest.approx(a.shift, abs=1e-12)
     seen[:, 1] = np.nan
     shared = Calibration.of(seen, soft, exclusive=False).shift
     assert np.isfinite(shared).all()

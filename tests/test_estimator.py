@@ -3,6 +3,7 @@
 import multiprocessing
 import pickle
 import threading
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -18,6 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import spen
+from spen.estimators.plan import Prediction
+from spen.inference.base import Solution, Status
 
 QUICK = {"hidden": (16,), "dropout": 0.1, "epochs": 3, "random_state": 0}
 GOOD = QUICK | {"hidden": (64,), "epochs": 40}
@@ -157,6 +160,29 @@ def test_diagnosis(data, fitted):
     assert report.histogram()[0].sum() == 60
     assert 0 <= report.search_errors <= 1
     assert "converged: 100.0 % of 60 rows" in str(report)
+
+
+class Centre(spen.Inference):
+    """A solver that does not search: every label is at a half."""
+
+    def solve(self, problem, domain, start=None, known=None):
+        y = domain.uniform(problem.rows_like)
+        ended = torch.zeros(len(y), dtype=torch.int64)
+        return Solution(y, problem.value(y), ended, ended + Status.COMPLETED)
+
+
+def test_a_diagnosis_in_batches_compares_each_row_with_its_own_truth(data, fitted, monkeypatch):
+    """A row is a search error where its truth has less energy than what the solver returns."""
+    X, truth = data.test.X, data.test.Y.astype(np.float32)
+    truth[8:] = 1 - truth[8:]
+    prediction = Prediction(spen.Hinge(), Centre())
+    predictor = replace(fitted.predictor_, prediction=prediction)
+    centre = fitted.model_.energy_of(predictor.scale(X), np.full(truth.shape, 0.5))
+    errors = (fitted.model_.energy_of(predictor.scale(X), truth) < centre).float()
+    assert errors[:8].mean() != errors.mean()
+    # So few entries at once make batches of eight rows.
+    monkeypatch.setattr("spen.batch.rows.LARGEST_DENSE_BATCH", 1)
+    assert predictor.diagnose(X, truth).search_errors == pytest.approx(errors.mean().item())
 
 
 def test_sparse_inputs_give_the_same_model_as_the_same_numbers_dense():

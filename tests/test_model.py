@@ -118,6 +118,18 @@ def test_known_labels_inform_the_others():
         one.solve(x, known=[[0.5, nan]])
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, 4])
+def test_each_row_keeps_its_own_known_labels_in_batches_of_any_size(batch_size):
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((10, 5))
+    known = rng.choice([0.0, 1.0, np.nan], size=(10, 3))
+    whole = model().solve(inputs, known=known).y
+    held = torch.from_numpy(~np.isnan(known))
+    assert torch.equal(whole[held], torch.from_numpy(known).float()[held])
+    parts = model().solve(inputs, known=known, batch_size=batch_size).y
+    assert torch.equal(parts, whole)
+
+
 def test_energy_of_any_labelling():
     one = model()
     inputs = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
@@ -201,6 +213,19 @@ def test_sizes_are_whole_numbers(make):
 def test_any_array_of_numbers_will_do(inputs):
     expected = model().solve(X).y
     torch.testing.assert_close(model().solve(inputs).y, expected)
+
+
+def test_what_a_masked_array_hides_is_missing():
+    hidden = np.array([[False, True, False], [True, False, True]])
+    labels = np.ma.array([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]], mask=hidden)
+    rows, missing = np.ones((2, 5)), labels.filled(np.nan)
+    context, expected = (model().context(rows, each) for each in (labels, missing))
+    assert torch.equal(context.observed, torch.from_numpy(~hidden))
+    assert torch.equal(context.target, expected.target)
+    y, expected = (model().solve(rows, known=each).y for each in (labels, missing))
+    assert torch.equal(y, expected)
+    with pytest.raises(spen.InputError, match="row 1, column 0 holds nan"):
+        model().solve(np.ma.array(rows, mask=[[False] * 5, [True] + [False] * 4]))
 
 
 def test_numpy_numbers_are_numbers():

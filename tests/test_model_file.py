@@ -30,6 +30,18 @@ def file(data, tmp_path):
     return path
 
 
+def test_a_link_stays_a_link_to_what_was_written(data, file, tmp_path):
+    link = tmp_path / "elsewhere" / "current.spen"
+    link.parent.mkdir()
+    link.symlink_to(file)
+    other = spen.SPENClassifier(**QUICK | {"random_state": 1}).fit(data.train.X, data.train.Y)
+    other.save(link)
+    assert link.is_symlink()
+    found = spen.load(file).predict_proba(data.test.X)
+    assert np.array_equal(found, other.predict_proba(data.test.X))
+    assert [path.name for path in link.parent.iterdir()] == ["current.spen"]
+
+
 VARIANTS = {
     "plain": {},
     "threshold": {"decoding": "threshold"},

@@ -7,8 +7,9 @@ import pytest
 from scipy import sparse
 
 import spen
-from spen.estimators.fit import Fit, fit
-from spen.estimators.plan import LINEAR, Choice, Shape
+from spen.estimators.calibration import Calibration
+from spen.estimators.fit import Fit, Verdict, best_verdict, fit
+from spen.estimators.plan import LINEAR, Base, Choice, Shape
 from spen.estimators.recipe import make_plan
 
 WIDE = Shape(rows=500, features=2000, labels=20, sparse=True, exclusive=False)
@@ -145,3 +146,69 @@ def test_trials_are_not_trained_again(words, monkeypatch):
         assert mine.equal(theirs)
     assert fitted.tuned == alone.tuned
     assert fitted.score == alone.score
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_local_energies_begin_at_the_labels_frequencies_unless_all_is_raw(words, raw):
+    plan = plan_of(energy="local", hidden=(), epochs=1)
+    stages = tuple(replace(stage, lr=1e-9) for stage in plan.stages)
+    plan = replace(plan, stages=stages, members=1, linear_member=False, raw=raw)
+    model, _ = Fit(words, spen.UnitBox(5), seed=0).run(plan, words)
+    shares = np.clip(words.Y.mean(0), 0.002, 0.998)
+    begun = np.zeros(5) if raw else np.log(1 / shares - 1)
+    found = model.energy.bias.detach().numpy()
+    np.testing.assert_allclose(found, begun, atol=1e-5)
+    assert abs(begun).max() > 0.1 or raw
+
+
+class AsTheyAre(Base):
+    """The rows themselves are the features."""
+
+    def fit(self, rows):
+        return spen.Identity(rows.X.shape[1]), rows
+
+
+def test_rows_keep_their_weights_behind_a_base(words):
+    """Then the base adds nothing, and the energy is that of training on the rows alone."""
+    plan = replace(plan_of(energy="local", hidden=(), epochs=2), linear_member=False, members=1)
+    behind = replace(plan, base=AsTheyAre())
+    work = Fit(words, spen.UnitBox(5), seed=0)
+    heavy = replace(words, weight=np.linspace(0, 2, len(words), dtype=np.float32))
+    model, _ = work.run(behind, heavy)
+    alone, _ = work.run_energy(plan, heavy)
+    unweighed, _ = work.run_energy(plan, words)
+    assert model.energy.weight.equal(alone.energy.weight)
+    assert not model.energy.weight.equal(unweighed.energy.weight)
+
+
+def verdict_of(loss: float, right: int, wrong: int = 0) -> Verdict:
+    """A hundred rows: the first ``right`` ones score 1, the last ``wrong`` ones −1."""
+    scores = np.repeat([1.0, 0.0, -1.0], [right, 100 - right - wrong, wrong])
+    return Verdict(Calibration(1.0, np.zeros(1), False), {}, np.full(100, loss), scores)
+
+
+@pytest.mark.parametrize(
+    ("others", "best"),
+    [
+        # A mean gain of 0.02, with a standard error of 0.042.
+        ([verdict_of(0.5, 10, 8)], 0),
+        # 0.09 ± 0.045, and 0.08 ± 0.049 with a lower score.
+        ([verdict_of(0.5, 15, 6), verdict_of(0.5, 16, 8)], 1),
+        # The last is better than the one before it by less than its error, but both are clearly
+        # better than the one of least loss.
+        ([verdict_of(0.5, 30), verdict_of(0.6, 34, 3)], 2),
+    ],
+    ids=["noise", "clear", "clearer"],
+)
+def test_the_least_log_loss_decides_unless_scores_speak_clearly(others, best):
+    verdicts = [verdict_of(0.4, 0), *others]
+    assert best_verdict(verdicts, "f1") == best
+    first, *rest = verdicts
+    assert best_verdict([*rest, first], "f1") == (best - 1) % len(verdicts), "in any order"
+
+
+def test_hamming_errors_are_compared_as_they_are_and_the_last_of_equal_ones_is_taken():
+    verdicts = [verdict_of(0.4, 50), verdict_of(0.5, 51), verdict_of(0.6, 52, 1)]
+    assert best_verdict(verdicts, "hamming") == 2
+    assert best_verdict(verdicts[:2], "hamming") == 1
+    assert best_verdict(verdicts[::-1], "hamming") == 1

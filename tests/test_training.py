@@ -61,6 +61,41 @@ def test_a_run_killed_in_the_middle_resumes_to_the_same_bits(tmp_path):
     assert not list(tmp_path.glob(".*")), "no temporary files are left"
 
 
+class Interrupted(spen.CrossEntropy):
+    """Cross-entropy during which someone stops the run."""
+
+    now = True
+
+    def loss(self, model, inference, context, generator=None):
+        if Interrupted.now:
+            raise KeyboardInterrupt
+        return super().loss(model, inference, context, generator)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_a_run_stopped_between_two_stages_resumes_to_the_same_bits(
+    rows, tmp_path, monkeypatch, optimiser
+):
+    """What the optimiser of one stage remembers is not for the next one's."""
+    settings = {"epochs": 2, "lr": 1e-2, "optimiser": optimiser}
+    stages = [
+        spen.Stage("one", spen.CrossEntropy(), parts=("features", "local"), **settings),
+        spen.Stage("two", Interrupted(), parts=("features", "local"), **settings),
+    ]
+
+    def run():
+        model, _ = build()
+        spen.train(model, stages, rows, checkpoint=tmp_path / "run.ckpt", resume=True)
+        return weights_of(model)
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    monkeypatch.setattr(Interrupted, "now", False)
+    resumed = run()
+    (tmp_path / "run.ckpt").unlink()
+    assert equal(resumed, run())
+
+
 def test_one_seed_gives_bit_equal_runs_and_leaves_the_global_state_alone(rows):
     torch.manual_seed(123)
     np.random.seed(123)  # noqa: NPY002
@@ -268,6 +303,20 @@ def test_descriptions_tell_settings_apart():
     assert describe(spen.Hinge()) == describe(spen.Hinge())
     assert describe(spen.Hinge()) != describe(spen.Hinge(margin=2.0))
     assert describe(spen.Descent()) != describe(spen.Descent(spen.ProjectedGradient()))
+
+
+@pytest.mark.parametrize(
+    ("default", "other"),
+    [
+        (spen.Stopping(), spen.Stopping(objective_rtol=0.0)),
+        (spen.MirrorDescent(), spen.MirrorDescent(momentum=0.0)),
+        (spen.Stage("", spen.CrossEntropy()), spen.Stage("", spen.CrossEntropy(), parts=())),
+    ],
+    ids=["stopping", "rule", "stage"],
+)
+def test_descriptions_name_a_zero_where_that_is_not_the_default(default, other):
+    """They tell a checkpoint's run from another."""
+    assert describe(default) != describe(other)
 
 
 class Recorder(spen.CrossEntropy):

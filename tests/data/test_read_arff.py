@@ -177,6 +177,14 @@ def test_weights_of_rows(write):
     assert load_dataset(path, labels=["y"]).train.weight.tolist() == [2, 1]
 
 
+def test_rows_without_a_weight_have_one_wherever_the_file_is_cut(write, monkeypatch):
+    monkeypatch.setattr("spen.data.reader.BLOCK", 8)
+    path = write("w.arff", arff("x numeric\ny {0,1}", "1,0\n2,1\n3,1,{0.25}\n4,0\n5,1\n6,0"))
+    assert load_dataset(path, labels=["y"]).train.weight.tolist() == [1, 1, 0.25, 1, 1, 1]
+    chunks = open_rows(path, labels=["y"]).chunks(4)
+    assert next(chunks).weight.tolist() == [1, 1, 0.25, 1]
+
+
 def test_missing_labels_make_y_dense(write):
     text = arff("x numeric\ny {0,1}\nz {0,1}", "1,0,1\n2,?,1")
     Y = load_dataset(write("q.arff", text), labels=-2).train.Y

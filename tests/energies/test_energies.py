@@ -32,6 +32,23 @@ def test_gradient_of_learned_energies(name, n_labels, rows, seed):
     assert_gradient(energy.bind(context), y)
 
 
+@pytest.mark.parametrize("name", LEARNED)
+def test_stacked_problems_are_one_below_the_other(name):
+    """Of two batches; what cannot be stacked says so."""
+    domain = spen.UnitBox(4)
+    energy = randomise(LEARNED[name](4), 0)
+    (first, y), (second, other_y) = (random_context(domain, 3 - k, k) for k in range(2))
+    problems = energy.bind(first), energy.bind(second)
+    both = problems[0].stack(problems[1])
+    assert (both is None) == (problems[0].form is None)
+    if both is not None:
+        found = both.value_and_gradient(torch.cat([y, other_y]))
+        apart = zip(problems, (y, other_y), strict=True)
+        expected = zip(*(problem.value_and_gradient(at) for problem, at in apart), strict=True)
+        for one, parts in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, torch.cat(parts))
+
+
 @pytest.mark.parametrize("term", ["hamming", "squared", "log", "entropy"])
 @pytest.mark.parametrize("kind", ["box", "simplex"])
 @settings(max_examples=15, deadline=None)

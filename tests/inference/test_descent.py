@@ -375,6 +375,25 @@ def test_stopping_when_a_share_of_the_batch_has_converged():
     assert (batch.energy <= half.energy + 1e-12).all()
 
 
+@pytest.mark.parametrize(("rows", "fraction"), [(20, 0.8), (20, 0.9), (100, 0.95)])
+def test_a_batch_ends_with_the_step_that_makes_the_share(rows, fraction):
+    """Each example goes its own way, so the steps of a whole run say when the share is there.
+
+    Most rows have ended by then and were dropped, but for those that fill up a tile.
+    """
+    energy, domain = trained_like(dtype=torch.float64)
+    problem = energy.bind(random_context(domain, rows, 3)[0])
+    stopping = spen.Stopping(max_steps=1000)
+    everyone = spen.Descent(stopping=stopping, backend="general").solve(problem, domain)
+    assert everyone.converged.all()
+    last = everyone.steps.sort().values[round(fraction * rows) - 1]
+    assert last < everyone.steps.max()
+    stopping = dataclasses.replace(stopping, fraction=fraction)
+    share = spen.Descent(stopping=stopping).solve(problem, domain)
+    assert torch.equal(share.steps, everyone.steps.clamp(max=last))
+    assert torch.equal(share.converged, everyone.steps <= last)
+
+
 def test_a_nan_energy_is_a_status_and_leaves_the_others_alone():
     linear = torch.tensor([[1.0, -1.0], [torch.nan, 0.0], [torch.inf, 0.0]])
     solution = spen.Descent().solve(spen.Form(linear=linear), spen.UnitBox(2))

@@ -217,10 +217,15 @@ def test_what_an_objective_needs_is_said():
         spen.Hinge(start="locale").loss(model, spen.Descent(), context)
 
 
-def test_revealed_labels_train_the_global_energies_alone():
+@pytest.mark.parametrize(
+    "term",
+    [spen.LabelEnergy(4, 3, "softplus"), spen.ConditionalEnergy(3, 4, 3, "softplus")],
+    ids=["label", "conditional"],
+)
+def test_revealed_labels_train_the_global_energies_alone(term):
     """The added loss has the gradient of a clamped solve, and none in features or local energy."""
     torch.manual_seed(0)
-    energy = spen.LocalEnergy(3, 4) + spen.LabelEnergy(4, 3, "softplus")
+    energy = spen.LocalEnergy(3, 4) + term
     model = spen.SPEN(spen.MLP(2, 3), energy, spen.UnitBox(4), seed=0)
     inference = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(3))
     target = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])

@@ -216,7 +216,8 @@ def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Ve
         tuned = tune_decodings(truth, soft, plan.decoding)
         labels = decode(soft, plan.decoding, tuned[plan.decoding])
     if plan.criterion == "hamming":
-        return Verdict(calibration, tuned, losses, (labels == truth).mean(1))
+        wrong = ((labels != truth) & known).sum(1) / np.maximum(known.sum(1), 1)
+        return Verdict(calibration, tuned, losses, 1 - wrong)
     both, sizes, _ = counts(truth, labels, axis=1)
     return Verdict(calibration, tuned, losses, row_f1(both, sizes))
 

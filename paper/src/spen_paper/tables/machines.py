@@ -52,12 +52,11 @@ class StandardisedFeatures(spen.Features):
         super().__init__()
         self.n_inputs, self.n_features = features.n_inputs, features.n_features
         self.features = features
-        self.mean, self.scale = (torch.from_numpy(each) for each in (scaler.mean_, scaler.scale_))
+        self.mean = torch.from_numpy(scaler.mean_).float()
+        self.scale = torch.from_numpy(scaler.scale_).float()
 
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        # Rounded twice, as scikit-learn does it.
-        centred = (inputs.double() - self.mean).float()
-        return self.features((centred.double() / self.scale).float(), generator)
+        return self.features((inputs - self.mean) / self.scale, generator)
 
 
 class Standardised(Base):
