@@ -11,16 +11,16 @@ import torch
 
 import spen
 from spen.batch.context import Context
-from spen.inference import fused
+from spen.inference import descent, fused
 
 BOX = spen.UnitBox(5)
 
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
-    fused._made.clear()
+    fused.compiled.cache_clear()
     yield
-    fused._made.clear()
+    fused.compiled.cache_clear()
 
 
 def problem(rows: int = 40) -> spen.Problem:
@@ -42,9 +42,9 @@ def test_compiled_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> N
     assert (plain.backend, fast.backend) == ("general", "compiled")
     torch.testing.assert_close(fast.y, plain.y)
     assert torch.equal(fast.steps, plain.steps)
-    (step,) = fused._made.values()
-    assert isinstance(step, fused._CompiledStep)
-    assert not step.failed
+    assert fused.compiled.cache_info().currsize == 1
+    assert not fused.compiled(descent._Work.advance).failed
+    assert fused.compiled.cache_info().currsize == 1, "this must be the step that was made"
 
 
 def test_without_a_compiler_it_is_said_once_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ class RecordProblem(Problem):
 
     @property
     def rows_like(self) -> Tensor:
-        return getattr(self, self.with_rows[0])
+        return next(part for name in self.with_rows if (part := getattr(self, name)) is not None)
 
 
 class SumProblem(Problem):
@@ -433,22 +433,19 @@ def _check_rows(name: str, energy: Energy, context: Context, problem: Problem, y
         one = torch.tensor([row])
         alone = energy.bind(context.select(one)).value(y[one])
         _close(alone, problem.value(y)[one], f"{name}: a row depends on its neighbours.")
+        expected = problem.gradient(y)[one]
         for rows in (one, torch.arange(_ROWS) == row):
             value, gradient = problem.select(rows).value_and_gradient(y[one])
             _close(value, problem.value(y)[one], f"{name}: select(rows) changes the value.")
-            _close(
-                gradient, problem.gradient(y)[one], f"{name}: select(rows) changes the gradient."
-            )
+            _close(gradient, expected, f"{name}: select(rows) changes the gradient.")
 
 
 def _close(actual: Tensor, expected: Tensor, sentence: str) -> None:
-    if actual.shape != expected.shape or not torch.allclose(actual, expected, 1e-6, 1e-8):
-        gap = (
-            f"by up to {(actual - expected).abs().max().item():.3g}"
-            if actual.shape == expected.shape
-            else f"in shape, {tuple(actual.shape)} against {tuple(expected.shape)}"
-        )
-        raise EnergyCheckError(f"{sentence} They differ {gap}.")
+    shapes = f"{tuple(actual.shape)} against {tuple(expected.shape)}"
+    _require(actual.shape == expected.shape, f"{sentence} They differ in shape, {shapes}.")
+    if not torch.allclose(actual, expected, 1e-6, 1e-8):
+        gap = (actual - expected).abs().max().item()
+        raise EnergyCheckError(f"{sentence} They differ by up to {gap:.3g}.")
 
 
 def _require(condition: bool, sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -65,20 +66,16 @@ class ConvexEnergy(Energy):
         check_settings(self, n_features="whole", n_labels="whole")
         self.nonlinearity = named_nonlinearity(nonlinearity)
         self.widths = (measurements, *hidden)
-
-        def of_width(width: int) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
-            shapes = ((width, n_labels), (width, n_features), (width,))
-            one, two, three = (nn.Parameter(torch.empty(shape)) for shape in shapes)
-            return one, two, three
-
-        self.measurements, self.feature_weight, self.bias = of_width(measurements)
-        further = [of_width(width) for width in hidden]
-        self.further_measurements = nn.ParameterList(layer[0] for layer in further)
-        self.further_feature_weights = nn.ParameterList(layer[1] for layer in further)
-        self.further_biases = nn.ParameterList(layer[2] for layer in further)
+        self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
+        self.feature_weight = nn.Parameter(torch.empty(measurements, n_features))
+        self.bias = nn.Parameter(torch.empty(measurements))
+        measured = [torch.empty(width, n_labels) for width in hidden]
+        weights = [torch.empty(width, n_features) for width in hidden]
+        self.further_measurements = nn.ParameterList(measured)
+        self.further_feature_weights = nn.ParameterList(weights)
+        self.further_biases = nn.ParameterList(torch.empty(width) for width in hidden)
         self.raw_weights = nn.ParameterList(
-            torch.zeros(wide, narrow)
-            for narrow, wide in zip(self.widths, self.widths[1:], strict=False)
+            torch.zeros(wide, narrow) for narrow, wide in itertools.pairwise(self.widths)
         )
         self.raw_readout = nn.Parameter(torch.zeros(self.widths[-1]))
         self.reset(torch.Generator().manual_seed(0))
@@ -101,13 +98,9 @@ class ConvexEnergy(Energy):
                 self.measurements, offsets[0], self.readout, self.nonlinearity, never_negative=True
             )
             return Form(constant=context.features.new_zeros(context.n_rows), blocks=(block,))
-        layers = [
-            ConvexLayer(weight, measured, offset)
-            for weight, (measured, _, _), offset in zip(
-                [None, *self.weights], self._layers(), offsets, strict=True
-            )
-        ]
-        return ConvexProblem(tuple(layers), self.readout, self.nonlinearity)
+        measured = (self.measurements, *self.further_measurements)
+        layers = zip([None, *self.weights], measured, offsets, strict=True)
+        return ConvexProblem(tuple(map(ConvexLayer._make, layers)), self.readout, self.nonlinearity)
 
     def _layers(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return C, D and d of each layer: what it sees of y and of F(x)."""

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spen.domains import Domain
-from spen.energies.base import Problem
+from spen.energies.base import Problem, RecordProblem
 from spen.errors import choose
 
 
@@ -104,7 +104,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Form(Problem):
+class Form(RecordProblem):
     """A problem in canonical form; absent terms are None.
 
     At least one term must have rows: a form of blocks alone takes a constant of zeros.
@@ -123,6 +123,7 @@ class Form(Problem):
     tau: Tensor | None = None
     domain: Domain | None = None
     """Says which entropy H is; set exactly when τ is."""
+    with_rows = ("linear", "constant", "quadratic", "tau")
 
     def value(self, y: Tensor) -> Tensor:
         return self._value(y, self._measure(y))
@@ -157,17 +158,11 @@ class Form(Problem):
         if self.quadratic is not None:
             gradient = gradient + self.quadratic * y
         for block, z in zip(self.blocks, measured, strict=True):
-            gradient = gradient + (block.nonlinearity.derivative(z) * block.readout) @ (
-                block.measurements
-            )
+            slopes = block.nonlinearity.derivative(z) * block.readout
+            gradient = gradient + slopes @ block.measurements
         if self.tau is not None and self.domain is not None:
             gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
         return gradient
-
-    @property
-    def rows_like(self) -> Tensor:
-        present = (self.linear, self.constant, self.quadratic, self.tau)
-        return next(tensor for tensor in present if tensor is not None)
 
     def select(self, rows: Tensor) -> Form:
         terms = {name: term[rows] for name, term in self._row_terms().items()}
@@ -219,5 +214,4 @@ class Form(Problem):
 
     def _row_terms(self) -> dict[str, Tensor]:
         """Return the terms that have rows and are present, by name."""
-        names = ("constant", "linear", "quadratic", "tau")
-        return {name: t for name in names if (t := getattr(self, name)) is not None}
+        return {name: t for name in self.with_rows if (t := getattr(self, name)) is not None}

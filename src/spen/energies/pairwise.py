@@ -51,13 +51,11 @@ class PairwiseEnergy(Energy):
         if self.rank is None:
             return PairwiseProblem(self.pairs(), self.bias, self.bias.new_ones(rows, 1))
         diagonal = self.readout @ self.factors.square()
-        block = Block(
-            self.factors, self.bias.new_zeros(self.rank), self.readout, nonlinearity("square")
-        )
+        zeros, square = self.bias.new_zeros(self.rank), nonlinearity("square")
         return Form(
             linear=self.bias.expand(rows, -1),
             quadratic=(-2 * diagonal).expand(rows, -1),
-            blocks=(block,),
+            blocks=(Block(self.factors, zeros, self.readout, square),),
         )
 
     def reset(self, generator: torch.Generator) -> None:
@@ -141,18 +139,12 @@ class PairwiseProblem(RecordProblem):
     with_rows = ("factors",)
 
     def value(self, y: Tensor) -> Tensor:
-        return ((self._slope(y) + self.bias) * y).sum(1)
-
-    def gradient(self, y: Tensor) -> Tensor:
-        return 2 * self._slope(y) + self.bias
+        return self.value_and_gradient(y)[0]
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        slope = self._slope(y)
+        # S y, (n, L), the sum over k left to one matrix product.
+        slope = (self.factors[:, :, None] * y[:, None, :]).flatten(1) @ self.pairs
         return ((slope + self.bias) * y).sum(1), 2 * slope + self.bias
-
-    def _slope(self, y: Tensor) -> Tensor:
-        """Return S y, (n, L), the sum over k left to one matrix product."""
-        return (self.factors[:, :, None] * y[:, None, :]).flatten(1) @ self.pairs
 
 
 def _symmetric(weight: Tensor) -> Tensor:

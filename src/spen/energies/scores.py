@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.batch.context import Context
-from spen.energies.conditional import ConditionalEnergy
+from spen.energies.label import ConditionalEnergy
 from spen.energies.local import LocalEnergy
 from spen.errors import check_whole
 from spen.features import fill_normal

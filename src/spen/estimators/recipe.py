@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from spen.energies.base import UnsizedEnergy
-from spen.energies.conditional import ConditionalEnergy
 from spen.energies.convex import ConvexEnergy
-from spen.energies.label import LabelEnergy
+from spen.energies.label import ConditionalEnergy, LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import PairwiseEnergy
 from spen.energies.scores import ConditionalScoreEnergy, ScoreEnergy
@@ -30,10 +29,9 @@ from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
 from spen.objectives.base import Objective
-from spen.objectives.end_to_end import EndToEnd
 from spen.objectives.hinge import Hinge
 from spen.objectives.label_wise import CrossEntropy
-from spen.objectives.unrolled import UnrolledLikelihood
+from spen.objectives.unrolled import EndToEnd, UnrolledLikelihood
 from spen.training.stage import Stage
 
 MEASUREMENTS = 64

@@ -15,9 +15,9 @@ from torch.utils.checkpoint import checkpoint
 from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.errors import InputError, check_settings, check_whole
-from spen.inference.base import Solution, Status, Trace
+from spen.inference.base import Solution, Status, Task, Trace
 from spen.inference.fused import solve_if_fused
-from spen.inference.rules import Iterate, State, prepare
+from spen.inference.rules import State, prepare
 
 if TYPE_CHECKING:
     from spen.inference.descent import Descent
@@ -27,14 +27,7 @@ class Backward(ABC):
     """Runs a descent so that its solution has the wanted gradient."""
 
     @abstractmethod
-    def run(
-        self,
-        descent: Descent,
-        problem: Problem,
-        domain: Domain,
-        start: Tensor,
-        known: Tensor | None,
-    ) -> Solution:
+    def run(self, descent: Descent, task: Task) -> Solution:
         """Solve with the descent's rule and stopping."""
 
 
@@ -42,16 +35,9 @@ class Backward(ABC):
 class Detached(Backward):
     """The solution is a constant: nothing is differentiated. What the hinge needs."""
 
-    def run(
-        self,
-        descent: Descent,
-        problem: Problem,
-        domain: Domain,
-        start: Tensor,
-        known: Tensor | None,
-    ) -> Solution:
+    def run(self, descent: Descent, task: Task) -> Solution:
         with torch.no_grad():
-            return descent.minimise(problem, domain, start, known)
+            return descent.minimise(*task)
 
 
 @dataclass(frozen=True)
@@ -72,15 +58,8 @@ class Unrolled(Backward):
 
     checkpoint: bool = False
 
-    def run(
-        self,
-        descent: Descent,
-        problem: Problem,
-        domain: Domain,
-        start: Tensor,
-        known: Tensor | None,
-    ) -> Solution:
-        return _unroll(descent, problem, domain, start, known, in_segments=self.checkpoint)
+    def run(self, descent: Descent, task: Task) -> Solution:
+        return _unroll(descent, task, in_segments=self.checkpoint)
 
 
 @dataclass(frozen=True)
@@ -103,26 +82,12 @@ class Truncated(Backward):
     def __post_init__(self) -> None:
         check_whole(self.steps, "steps")
 
-    def run(
-        self,
-        descent: Descent,
-        problem: Problem,
-        domain: Domain,
-        start: Tensor,
-        known: Tensor | None,
-    ) -> Solution:
-        return _unroll(descent, problem, domain, start, known, differentiated=self.steps)
+    def run(self, descent: Descent, task: Task) -> Solution:
+        return _unroll(descent, task, differentiated=self.steps)
 
 
 def _unroll(
-    descent: Descent,
-    problem: Problem,
-    domain: Domain,
-    start: Tensor,
-    known: Tensor | None,
-    *,
-    differentiated: int | None = None,
-    in_segments: bool = False,
+    descent: Descent, task: Task, *, differentiated: int | None = None, in_segments: bool = False
 ) -> Solution:
     """Make exactly ``max_steps`` steps; return the last iterate.
 
@@ -130,40 +95,30 @@ def _unroll(
 
     Args:
         descent: the rule, and how many steps.
-        problem: the energies of a batch.
-        domain: where y lives.
-        start: (n, L) a point of the domain.
-        known: (n, L) labels to hold fixed, nan for those to infer.
+        task: what to minimise, and from where.
         differentiated: how many of the steps, the last ones, are differentiated; None is all.
         in_segments: make the steps in about √steps segments, of which only the ends are kept. The
             backward pass makes the steps of one segment again at a time. So at most about √steps
             ends and the √steps steps of one segment are in memory, for one more forward pass.
     """
-    fused = solve_if_fused(descent, problem, domain, start, known, fixed=True)
-    if fused is not None:
+    if (fused := solve_if_fused(descent, task, fixed=True)) is not None:
         return fused
-    rule, prepared = descent.rule, prepare(problem, descent.rule)
+    prepared = prepare(task, descent.rule)
 
     def advance(state: State, y: Tensor, steps: int) -> tuple[State, list[Tensor]]:
         """Make some steps from y; return the last state, and all iterates or the last one."""
         iterates = []
         for _ in range(steps):
-            # Most rules need no energies: those are computed for the last iterate, or for a trace.
-            if rule.uses_value:
-                value, gradient = prepared.evaluate(y, domain, known)
-            else:
-                value, gradient = None, prepared.gradient(y, known)
-            here = Iterate(y, value, gradient, prepared.rates)
-            state, y = rule.step(state, here, prepared.tau, known, domain)
+            state, y = prepared.step(state, y)
             iterates = [*iterates, y] if descent.trace else [y]
         return state, iterates
 
     steps, segmented = descent.stopping.max_steps, in_segments and torch.is_grad_enabled()
     last = steps if differentiated is None else min(steps, differentiated)
-    state = rule.init(start, domain)
-    iterates = [start if known is None else domain.hold(start, known)]
+    state, first = prepared.begin(task.start)
+    iterates = [first]
     with torch.no_grad():
-        state, found = advance(state, iterates[0], steps - last)
+        state, found = advance(state, first, steps - last)
     iterates += found
     for length in _segments(last) if segmented else [last]:
         if segmented:
@@ -176,12 +131,12 @@ def _unroll(
     trace = None
     if descent.trace:
         with torch.no_grad():
-            energies = [prepared.value(each, domain) for each in iterates]
+            energies = [prepared.value(each) for each in iterates]
         trace = Trace(torch.stack(iterates), torch.stack(energies))
-    rows = torch.arange(start.shape[0], device=start.device)
+    rows = torch.arange(first.shape[0], device=first.device)
     return Solution(
         y=iterates[-1],
-        energy=prepared.value(iterates[-1], domain),
+        energy=prepared.value(iterates[-1]),
         steps=torch.full_like(rows, steps),
         status=torch.full_like(rows, Status.COMPLETED),
         trace=trace,
@@ -233,24 +188,17 @@ class Implicit(Backward):
     def __post_init__(self) -> None:
         check_settings(self, damping="zero or more", tolerance="positive", iterations="whole")
 
-    def run(
-        self,
-        descent: Descent,
-        problem: Problem,
-        domain: Domain,
-        start: Tensor,
-        known: Tensor | None,
-    ) -> Solution:
-        tau = _weight_of_entropy(problem)
+    def run(self, descent: Descent, task: Task) -> Solution:
+        tau = _weight_of_entropy(task.problem)
         with torch.no_grad():
-            found = descent.minimise(problem, domain, start, known)
+            found = descent.minimise(*task)
         if not torch.is_grad_enabled():
             return found
-        energy = problem.without_entropy()
+        energy = task.problem.without_entropy()
         y = _Minimiser.apply(
             energy.gradient(found.y),
             found.y,
-            lambda v: self._solve(energy, tau, domain, found.y, v),
+            lambda v: self._solve(energy, tau, task.domain, found.y, v),
         )
         return replace(found, y=y)
 

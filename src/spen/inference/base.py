@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,33 +20,24 @@ from spen.errors import InputError
 class Status(IntEnum):
     """How the solve of one example ended; ``sentence`` says it in words."""
 
-    RUNNING = 0
-    CONVERGED = 1
-    MAX_STEPS = 2
-    BATCH_STOPPED = 3
-    DIVERGED = 4
-    COMPLETED = 5
-    OPTIMAL = 6
-    TIME_LIMIT = 7
-    FAILED = 8
+    sentence: str
+    """The status as a full sentence."""
 
-    @property
-    def sentence(self) -> str:
-        """The status as a full sentence."""
-        return _SENTENCES[self]
+    def __new__(cls, code: int, sentence: str) -> Status:
+        status = int.__new__(cls, code)
+        status._value_ = code
+        status.sentence = sentence
+        return status
 
-
-_SENTENCES = {
-    Status.RUNNING: "The solve is still under way.",
-    Status.CONVERGED: "A tolerance was met.",
-    Status.MAX_STEPS: "The step limit was reached before a tolerance was met.",
-    Status.BATCH_STOPPED: "Enough of the batch had converged, so this example was stopped.",
-    Status.DIVERGED: "The energy or its gradient was not finite; the best earlier iterate stands.",
-    Status.COMPLETED: "The fixed number of steps was made, as asked.",
-    Status.OPTIMAL: "The minimum was found.",
-    Status.TIME_LIMIT: "The time limit was reached; the best labelling so far stands.",
-    Status.FAILED: "The solver failed, so this answer may be far from a minimum.",
-}
+    RUNNING = 0, "The solve is still under way."
+    CONVERGED = 1, "A tolerance was met."
+    MAX_STEPS = 2, "The step limit was reached before a tolerance was met."
+    BATCH_STOPPED = 3, "Enough of the batch had converged, so this example was stopped."
+    DIVERGED = 4, "The energy or its gradient was not finite; the best earlier iterate stands."
+    COMPLETED = 5, "The fixed number of steps was made, as asked."
+    OPTIMAL = 6, "The minimum was found."
+    TIME_LIMIT = 7, "The time limit was reached; the best labelling so far stands."
+    FAILED = 8, "The solver failed, so this answer may be far from a minimum."
 
 
 CUT_OFF = (Status.MAX_STEPS, Status.DIVERGED, Status.TIME_LIMIT, Status.FAILED)
@@ -153,6 +145,22 @@ def join_solutions(parts: Sequence[Solution]) -> Solution:
     gaps = [part.gap for part in parts if part.gap is not None]
     gap = torch.cat(gaps) if gaps else None
     return Solution(*joined, backend=parts[0].backend, gap=gap)
+
+
+class Task(NamedTuple):
+    """What one solve is given, checked.
+
+    Attributes:
+        problem: the energies of a batch.
+        domain: where y lives.
+        start: (n, L) a point of the domain.
+        known: (n, L) labels to hold fixed, nan for those to infer.
+    """
+
+    problem: Problem
+    domain: Domain
+    start: Tensor
+    known: Tensor | None
 
 
 class Inference(ABC):

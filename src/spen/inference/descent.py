@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from spen.batch.context import take
 from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.errors import InputError, check_settings, one_of
 from spen.inference.backward import Backward, Detached, Unrolled
-from spen.inference.base import Inference, Solution, Status, Trace
+from spen.inference.base import Inference, Solution, Status, Task, Trace
 from spen.inference.fused import compiled, solve_if_fused
-from spen.inference.rules import Iterate, MirrorBundle, Prepared, Rule, State, prepare
+from spen.inference.rules import MirrorBundle, Prepared, Rule, State, prepare
 
 EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
 
@@ -75,7 +74,6 @@ class _Work:
     """The rows still in the loop, every field rows first."""
 
     rows: Tensor
-    known: Tensor | None
     state: State
     y: Tensor
     value: Tensor
@@ -85,11 +83,24 @@ class _Work:
     steps: Tensor
     status: Tensor
 
+    @staticmethod
+    def begin(prepared: Prepared, start: Tensor) -> _Work:
+        rows = torch.arange(start.shape[0], device=start.device)
+        state, y = prepared.begin(start)
+        value, gradient = prepared.evaluate(y)
+        steps, status = torch.zeros_like(rows), torch.full_like(rows, Status.RUNNING)
+        return _Work(rows, state, y, value, gradient, y, value, steps, status)
+
+    def advance(self, prepared: Prepared) -> _Work:
+        """Make one step for every row."""
+        state, y = prepared.step(self.state, self.y, self.value, self.gradient)
+        value, gradient = prepared.evaluate(y)
+        return replace(self, state=state, y=y, value=value, gradient=gradient)
+
     def select(self, rows: Tensor) -> _Work:
-        names = ("rows", "y", "value", "gradient", "best_y", "best_value", "steps", "status")
-        chosen = {name: getattr(self, name)[rows] for name in names}
-        known = take(self.known, rows)
-        return replace(self, **chosen, known=known, state=self.state.select(rows))
+        state, names = self.state.select(rows), [each.name for each in fields(self)]
+        chosen = {name: getattr(self, name)[rows] for name in names if name != "state"}
+        return _Work(**chosen, state=state)
 
 
 @dataclass(frozen=True)
@@ -156,33 +167,30 @@ class Descent(Inference):
         if known is not None:
             domain.check_shape(known, like.shape[0], "known")
             known = domain.complete_known(known.to(like))
-        found = (backward or self.backward).run(self, problem, domain, start, known)
+        found = (backward or self.backward).run(self, Task(problem, domain, start, known))
         return _add_gap(found, problem, domain, known)
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
     ) -> Solution:
         """Descend until every example has ended; return the best iterate of each."""
-        fused = solve_if_fused(self, problem, domain, start, known)
-        return fused or self._minimise_by_steps(problem, domain, start, known)
-
-    def _minimise_by_steps(
-        self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
-    ) -> Solution:
+        task = Task(problem, domain, start, known)
+        if (fused := solve_if_fused(self, task)) is not None:
+            return fused
         stopping = self.stopping
-        prepared = prepare(problem, self.rule)
-        work = self._begin(prepared, domain, start, known)
+        prepared = prepare(task, self.rule)
+        work = _Work.begin(prepared, start)
         trace = [(work.y, work.value)] if self.trace else None
         finished: list[_Work] = []
         check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
         freezes = stopping.scope == "example"
         step, dropped_converged = 0, 0
         by_compiler = self.backend == "compiled"
-        advance = compiled(Descent._advance) if by_compiler else Descent._advance
+        advance = compiled(_Work.advance) if by_compiler else _Work.advance
 
         for step in range(1, stopping.max_steps + 1):
             last_y, last_value = work.y, work.value
-            work = advance(self, work, prepared, domain)
+            work = advance(work, prepared)
             running = work.status == Status.RUNNING
             moving = running if freezes else work.status != Status.DIVERGED
             # A gradient that is not finite makes the next value so.
@@ -222,33 +230,6 @@ class Descent(Inference):
         work = replace(work, status=work.status.masked_fill(running, cut_off))
         return _gather([*finished, work], trace, "compiled" if by_compiler else "general")
 
-    def _begin(
-        self, prepared: Prepared, domain: Domain, start: Tensor, known: Tensor | None
-    ) -> _Work:
-        state = self.rule.init(start, domain)
-        y = start if known is None else domain.hold(start, known)
-        value, gradient = prepared.evaluate(y, domain, known)
-        n = start.shape[0]
-        return _Work(
-            rows=torch.arange(n, device=start.device),
-            known=known,
-            state=state,
-            y=y,
-            value=value,
-            gradient=gradient,
-            best_y=y,
-            best_value=value,
-            steps=torch.zeros(n, dtype=torch.int64, device=start.device),
-            status=torch.full((n,), Status.RUNNING, device=start.device),
-        )
-
-    def _advance(self, work: _Work, prepared: Prepared, domain: Domain) -> _Work:
-        """Make one step for every row."""
-        here = Iterate(work.y, work.value, work.gradient, prepared.rates)
-        state, y = self.rule.step(work.state, here, prepared.tau, work.known, domain)
-        value, gradient = prepared.evaluate(y, domain, work.known)
-        return replace(work, state=state, y=y, value=value, gradient=gradient)
-
 
 def _add_gap(found: Solution, problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
     """Add how far the energy may be above its minimum, where it is convex and final."""
@@ -281,9 +262,9 @@ def _gather(
     """Put the rows back into the order in which they came."""
     order = torch.cat([part.rows for part in parts]).argsort()
     names = ("best_y", "best_value", "steps", "status")
-    fields = [torch.cat([getattr(part, name) for part in parts])[order] for name in names]
+    found = [torch.cat([getattr(part, name) for part in parts])[order] for name in names]
     kept = None if trace is None else Trace(*map(torch.stack, zip(*trace, strict=True)))
-    return Solution(*fields, trace=kept, backend=backend)
+    return Solution(*found, trace=kept, backend=backend)
 
 
 def solve_through(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from torch import Tensor
 from spen.domains import Domain, UnitBox
 from spen.energies.base import Problem
 from spen.errors import InputError
-from spen.inference.base import Solution
+from spen.inference.base import Solution, Task
 from spen.inference.rules import MirrorBundle, MirrorDescent, ProjectedGradient, Rule
 from spen.kernels import cpu, cuda
 from spen.kernels.interface import Limits, StepRule
@@ -75,19 +76,11 @@ def solve_fused(
     return Solution(*found, backend=f"fused-{device}")
 
 
-def solve_if_fused(
-    descent: Descent,
-    problem: Problem,
-    domain: Domain,
-    start: Tensor,
-    known: Tensor | None,
-    *,
-    fixed: bool = False,
-) -> Solution | None:
+def solve_if_fused(descent: Descent, task: Task, *, fixed: bool = False) -> Solution | None:
     """Minimise as ``solve_fused``; None where no kernel can, or the backend wants none."""
     if descent.backend not in ("auto", "fused"):
         return None
-    found = solve_fused(descent, problem, domain, start, known, fixed=fixed)
+    found = solve_fused(descent, *task, fixed=fixed)
     if isinstance(found, Solution):
         return found
     if descent.backend == "fused":
@@ -106,22 +99,17 @@ def step_of(rule: Rule) -> StepRule | None:
     (False, 0.5, 0.0)
     """
     # A subclass may make its steps in any other way.
-    if type(rule) is MirrorDescent:
-        return StepRule(float(rule.lr), float(rule.momentum), float(rule.decay))
-    if type(rule) is MirrorBundle:
-        reach, grow, shrink = float(rule.reach), float(rule.grow), float(rule.shrink)
-        return StepRule(reach=reach, grow=grow, shrink=shrink)
-    if type(rule) is ProjectedGradient:
-        return StepRule(float(rule.lr), float(rule.momentum), float(rule.decay), primal=True)
-    return None
+    if type(rule) not in (MirrorDescent, MirrorBundle, ProjectedGradient):
+        return None
+    settings = {name: float(value) for name, value in vars(rule).items()}
+    return StepRule(**settings, primal=type(rule) is ProjectedGradient)
 
 
 Step = Callable[..., Any]
 
-_made: dict[Step, Step] = {}
 
-
-def compiled(step: Step) -> Step:
+@functools.cache
+def compiled(step: Step) -> _CompiledStep:
     """Return a step that torch.compile makes at its first call, and that works in any case.
 
     Making it takes half a minute, once a process, and needs a C++ compiler on a CPU or Triton
@@ -134,9 +122,7 @@ def compiled(step: Step) -> Step:
     >>> compiled(double) is compiled(double)
     True
     """
-    if step not in _made:
-        _made[step] = _CompiledStep(step)
-    return _made[step]
+    return _CompiledStep(step)
 
 
 class _CompiledStep:

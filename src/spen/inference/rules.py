@@ -17,6 +17,7 @@ from spen.batch.context import take
 from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.errors import InputError, check_settings, check_share
+from spen.inference.base import Task
 
 RATES = (1e-30, 1e6)
 """Where nothing stops the step size from shrinking or growing, it stops at these, far from
@@ -81,12 +82,7 @@ class Rule(ABC):
 
     @abstractmethod
     def step(
-        self,
-        state: State,
-        here: Iterate,
-        tau: Tensor | None,
-        known: Tensor | None,
-        domain: Domain,
+        self, state: State, here: Iterate, tau: Tensor | None, known: Tensor | None, domain: Domain
     ) -> tuple[State, Tensor]:
         """Return the next state and its y, in which the known labels are held."""
 
@@ -118,53 +114,74 @@ def at_dual(
 
 
 class Prepared(NamedTuple):
-    """A problem as a rule wants it.
+    """A problem as a rule wants it, and what else the rule's steps need.
 
     Attributes:
         problem: without its entropy, where the rule applies that itself.
+        rule: how a step is made.
+        domain: where y lives.
+        known: (n, L) labels to hold fixed, nan for those to infer; None for none.
         tau: (n,) the entropy's weight, or None where there is none or the problem has kept it.
         rates: (steps,) learned factors of the rule's step size, or None.
     """
 
     problem: Problem
+    rule: Rule
+    domain: Domain
+    known: Tensor | None
     tau: Tensor | None
     rates: Tensor | None
 
-    def value(self, y: Tensor, domain: Domain) -> Tensor:
+    def begin(self, start: Tensor) -> tuple[State, Tensor]:
+        """Return the rule's state at a start, and y there with the known labels held."""
+        state = self.rule.init(start, self.domain)
+        return state, start if self.known is None else self.domain.hold(start, self.known)
+
+    def value(self, y: Tensor) -> Tensor:
         """Return the whole objective at y, entropy included, (n,)."""
-        return self._add_entropy(self.problem.value(y), y, domain)
+        return self._add_entropy(self.problem.value(y), y)
 
-    def gradient(self, y: Tensor, known: Tensor | None) -> Tensor:
-        """Return the gradient that the rule wants, (n, L): zero at labels that are held."""
-        return _zero_at_known(self.problem.gradient(y), known)
-
-    def evaluate(self, y: Tensor, domain: Domain, known: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return ``value`` and ``gradient``, sharing the work."""
+    def evaluate(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``value``, and the gradient that the rule wants: zero at labels that are held."""
         value, gradient = self.problem.value_and_gradient(y)
-        return self._add_entropy(value, y, domain), _zero_at_known(gradient, known)
+        return self._add_entropy(value, y), self._zero_at_known(gradient)
 
-    def _add_entropy(self, value: Tensor, y: Tensor, domain: Domain) -> Tensor:
-        return value if self.tau is None else value + self.tau * domain.negative_entropy(y)
+    def step(
+        self, state: State, y: Tensor, value: Tensor | None = None, gradient: Tensor | None = None
+    ) -> tuple[State, Tensor]:
+        """Return the next state and its y, from what ``evaluate`` says of this one, if given."""
+        if gradient is None and self.rule.uses_value:
+            value, gradient = self.evaluate(y)
+        elif gradient is None:
+            # Most rules need no energies: those are computed for the last iterate, or for a trace.
+            gradient = self._zero_at_known(self.problem.gradient(y))
+        here = Iterate(y, value, gradient, self.rates)
+        return self.rule.step(state, here, self.tau, self.known, self.domain)
 
     def select(self, rows: Tensor) -> Prepared:
         """Return the same for some rows."""
-        return Prepared(self.problem.select(rows), take(self.tau, rows), self.rates)
+        known, tau = take(self.known, rows), take(self.tau, rows)
+        return self._replace(problem=self.problem.select(rows), known=known, tau=tau)
+
+    def _add_entropy(self, value: Tensor, y: Tensor) -> Tensor:
+        return value if self.tau is None else value + self.tau * self.domain.negative_entropy(y)
+
+    def _zero_at_known(self, gradient: Tensor) -> Tensor:
+        return gradient if self.known is None else gradient.masked_fill(~self.known.isnan(), 0.0)
 
 
-def prepare(problem: Problem, rule: Rule) -> Prepared:
+def prepare(task: Task, rule: Rule) -> Prepared:
     """Hand the entropy to a rule that applies it itself; leave it in the problem otherwise."""
-    rates = problem.step_rates
+    problem, rates = task.problem, task.problem.step_rates
     if rates is not None and not rule.takes_rates:
         raise InputError(
             f"The energy has learned StepRates, and {rule} has no step size that they could "
             "multiply. Use MirrorDescent or ProjectedGradient, or leave StepRates out."
         )
     tau = problem.entropy_weight if rule.applies_entropy else None
-    return Prepared(problem if tau is None else problem.without_entropy(), tau, rates)
-
-
-def _zero_at_known(gradient: Tensor, known: Tensor | None) -> Tensor:
-    return gradient if known is None else gradient.masked_fill(~torch.isnan(known), 0.0)
+    if tau is not None:
+        problem = problem.without_entropy()
+    return Prepared(problem, rule, task.domain, task.known, tau, rates)
 
 
 @dataclass(frozen=True)
@@ -214,12 +231,7 @@ class MirrorDescent(DualRule, GradientRule):
     """
 
     def step(
-        self,
-        state: State,
-        here: Iterate,
-        tau: Tensor | None,
-        known: Tensor | None,
-        domain: Domain,
+        self, state: State, here: Iterate, tau: Tensor | None, known: Tensor | None, domain: Domain
     ) -> tuple[State, Tensor]:
         rate = self._rate(state, here)
         dual = self._move(state, here.gradient, rate)
@@ -236,12 +248,7 @@ class ProjectedGradient(GradientRule):
         return self._start(domain.project(y))
 
     def step(
-        self,
-        state: State,
-        here: Iterate,
-        tau: Tensor | None,
-        known: Tensor | None,
-        domain: Domain,
+        self, state: State, here: Iterate, tau: Tensor | None, known: Tensor | None, domain: Domain
     ) -> tuple[State, Tensor]:
         moved = self._move(state, here.gradient, self._rate(state, here))
         if known is not None:
@@ -289,12 +296,7 @@ class MeanField(DualRule):
         check_share(self.damping, "damping")
 
     def step(
-        self,
-        state: State,
-        here: Iterate,
-        tau: Tensor | None,
-        known: Tensor | None,
-        domain: Domain,
+        self, state: State, here: Iterate, tau: Tensor | None, known: Tensor | None, domain: Domain
     ) -> tuple[State, Tensor]:
         # Looking into τ makes a GPU's host wait, so it is done at the first step alone.
         first = state.point is state.previous
@@ -351,18 +353,12 @@ class MirrorBundle(DualRule):
     uses_value: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_settings(self, reach="positive", grow="positive", shrink="positive")
-        check_share(self.shrink, "shrink")
+        check_settings(self, reach="positive", grow="positive", shrink="share above zero")
         if self.grow < 1:
             raise InputError(f"grow must be 1 or more; received {self.grow!r}.")
 
     def step(
-        self,
-        state: State,
-        here: Iterate,
-        tau: Tensor | None,
-        known: Tensor | None,
-        domain: Domain,
+        self, state: State, here: Iterate, tau: Tensor | None, known: Tensor | None, domain: Domain
     ) -> tuple[State, Tensor]:
         if here.value is None:
             raise InputError("MirrorBundle needs the value of the objective; received None.")

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from spen.batch.context import Context
-from spen.energies.augmentation import LOSSES, LossAugmentation
-from spen.energies.base import Problem
+from spen.energies.terms import LOSSES, LossAugmentation
 from spen.errors import check_settings, one_of
 from spen.inference.base import Inference, Solution
 from spen.objectives.base import STARTS, Objective, Start, target_of
@@ -54,7 +53,11 @@ class Hinge(Objective):
     ) -> Tensor:
         problem = model.energy.bind(context, generator)
         start = model.starting_point(context, self.start)
-        target = self._complete(model, inference, problem, context, start)
+        target = target_of(context)
+        if context.observed is not None:
+            # Missing labels are filled in by inference, with the observed ones held fixed.
+            known = torch.where(context.observed, target, torch.nan)
+            target = inference.solve(problem, model.domain, start, known).y.detach()
         augmentation = LossAugmentation(model.domain, self.delta, self.margin)
         augmented = problem + augmentation.bind(context)
         solution = inference.solve(augmented, model.domain, start, context.known)
@@ -63,18 +66,3 @@ class Hinge(Objective):
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
         return model.solve_context(context, inference, self.start, self.entropy)
-
-    def _complete(
-        self,
-        model: SPEN,
-        inference: Inference,
-        problem: Problem,
-        context: Context,
-        start: Tensor,
-    ) -> Tensor:
-        """Fill in missing labels by inference with the observed ones held fixed."""
-        target = target_of(context)
-        if context.observed is None:
-            return target
-        known = torch.where(context.observed, target, torch.nan)
-        return inference.solve(problem, model.domain, start, known).y.detach()

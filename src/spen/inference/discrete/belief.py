@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -116,11 +116,12 @@ class BeliefPropagation(Inference):
         finite = form.finite()
         n_labels = form.unary.shape[1]
         every = torch.arange(len(finite), device=finite.device)
-        found = _Found(
-            torch.zeros_like(form.unary),
-            torch.full_like(form.constant, torch.inf),
-            torch.full_like(every, self.max_steps),
-            torch.where(finite, Status.MAX_STEPS, Status.DIVERGED),
+        # Filled in as rows go on.
+        found = Solution(
+            y=torch.zeros_like(form.unary),
+            energy=torch.full_like(form.constant, torch.inf),
+            steps=torch.full_like(every, self.max_steps),
+            status=torch.where(finite, Status.MAX_STEPS, Status.DIVERGED),
         )
         rows, work = every[finite], form.select(finite)
         messages = form.unary.new_zeros(len(rows), n_labels, n_labels)
@@ -129,7 +130,11 @@ class BeliefPropagation(Inference):
         running = torch.ones_like(rows, dtype=torch.bool)
         labels = None
         for step in range(1, self.max_steps + 1):
-            change = _new_messages(work, messages).sub_(messages)
+            beliefs = work.unary + messages.sum(1)
+            # What i believes without what j told it: [row, from, to], as messages are.
+            without = beliefs[:, :, None] - messages.mT
+            sent = (without + work.weights).clamp_max_(0).sub_(without.clamp_max_(0))
+            change = sent.sub_(messages)
             messages.add_(change, alpha=1 - self.damping)
             settled = change.abs_().amax((1, 2)) <= allowed
             last, labels = labels, work.unary + messages.sum(1) < -ties
@@ -148,14 +153,9 @@ class BeliefPropagation(Inference):
                 work, messages, allowed = work.select(running), messages[running], allowed[running]
                 rows, ties, labels = rows[running], ties[running], labels[running]
                 running = running[running]
-        return Solution(
-            y=found.y,
-            energy=torch.where(finite, found.energy, torch.nan),
-            steps=found.steps,
-            status=found.status,
-        )
+        return replace(found, energy=torch.where(finite, found.energy, torch.nan))
 
-    def _keep(self, found: _Found, rows: Tensor, form: PairwiseForm, labels: Tensor) -> None:
+    def _keep(self, found: Solution, rows: Tensor, form: PairwiseForm, labels: Tensor) -> None:
         """Keep the labellings that beliefs stand for now, or those that are the best so far."""
         y = labels.to(found.y)
         energy = form.value(y)
@@ -163,20 +163,3 @@ class BeliefPropagation(Inference):
             better = energy < found.energy[rows]
             rows, y, energy = rows[better], y[better], energy[better]
         found.y[rows], found.energy[rows] = y, energy
-
-
-class _Found(NamedTuple):
-    """What is known of every row: filled in as rows go on."""
-
-    y: Tensor
-    energy: Tensor
-    steps: Tensor
-    status: Tensor
-
-
-def _new_messages(form: PairwiseForm, messages: Tensor) -> Tensor:
-    """Return all messages anew, (n, L, L): [row, from, to]."""
-    beliefs = form.unary + messages.sum(1)
-    # What i believes without what j told it.
-    without = beliefs[:, :, None] - messages.mT
-    return (without + form.weights).clamp_max_(0).sub_(without.clamp_max_(0))

@@ -7,16 +7,25 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
 from spen.batch.context import take
 from spen.domains import Domain, Simplex, UnitBox
-from spen.energies.base import Problem
+from spen.energies.base import Problem, total
+from spen.energies.form import Block
 from spen.errors import InputError, check_settings
 from spen.inference.base import Inference, Solution, Status, join_solutions
-from spen.inference.discrete.pairwise import PairwiseForm, SharedParts, checked_known, conditioned
+from spen.inference.discrete.pairwise import (
+    PairwiseForm,
+    Part,
+    check_no_entropy,
+    checked_known,
+    conditioned,
+    parts_of,
+)
 from spen.inference.discrete.relaxed import RelaxedPairs
 from spen.kernels.cpu.discrete import roof_duals
 
@@ -78,21 +87,15 @@ class Exact(Inference):
         start: Tensor | None = None,
         known: Tensor | None = None,
     ) -> Solution:
-        if self._enumerates(domain):
+        if self.method != "milp" and count_labellings(domain) <= MOST_LABELLINGS:
             return _enumerate(problem, domain, known)
-        parts = conditioned(problem, domain, known, f"Exact of {domain.size} labels")
-        return join_solutions([self._branch(form, held, domain) for form, held in parts])
-
-    def _enumerates(self, domain: Domain) -> bool:
-        if self.method == "milp":
-            return False
-        few = count_labellings(domain) <= MOST_LABELLINGS
-        if self.method == "enumeration" and not few:
+        if self.method == "enumeration":
             raise InputError(
                 f"{domain} has more than {MOST_LABELLINGS} labellings, which are too many to "
                 "enumerate. Choose method='milp', for pairwise energies."
             )
-        return few
+        parts = conditioned(problem, domain, known, f"Exact of {domain.size} labels")
+        return join_solutions([self._branch(form, held, domain) for form, held in parts])
 
     def _branch(self, form: PairwiseForm, known: Tensor | None, domain: Domain) -> Solution:
         """Solve an integer program for what roof duality leaves open in each row."""
@@ -101,11 +104,9 @@ class Exact(Inference):
         if known is not None:
             # What is known has no terms left, so that any value will do.
             halves[~torch.isnan(known).cpu().numpy()] = 0.0
-        shared = len(weights) == 1
-        programs = [
-            _fill_open(halves[row], unary[row], weights[0 if shared else row], self.time_limit)
-            for row in range(len(halves))
-        ]
+        tables = np.broadcast_to(weights, (len(halves), *weights.shape[1:]))
+        rows = zip(halves, unary, tables, strict=True)
+        programs = [_fill_open(*row, self.time_limit) for row in rows]
         like, doubled = form.unary, form.double()
         found = np.reshape([program.y for program in programs], halves.shape)
         y = torch.from_numpy(found).to(doubled.unary)
@@ -131,11 +132,7 @@ class Exact(Inference):
 
 
 def _enumerate(problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
-    if problem.entropy_weight is not None:
-        raise InputError(
-            "Exact looks for a labelling, but the entropy term of this problem has its minimum "
-            "between labels. Leave the entropy at 0, or choose Descent()."
-        )
+    check_no_entropy(problem, "Exact")
     known = checked_known(problem, domain, known)
     y = best_labellings(problem, domain, known)
     energy = problem.value(y)
@@ -190,16 +187,14 @@ def best_labellings(problem: Problem, domain: Domain, known: Tensor | None = Non
     >>> best_labellings(Form(linear=torch.tensor([[1.0, -2.0]])), UnitBox(2))
     tensor([[0., 1.]])
     """
-    rows = problem.rows_like.shape[0]
-    grid = _Grid.of(domain, problem.rows_like)
-    parts = SharedParts.of(problem)
-    size = AT_ONCE_ON_GPU if problem.rows_like.is_cuda else AT_ONCE
-    chunks = torch.arange(rows, device=problem.rows_like.device).split(max(1, size // grid.count))
-    if parts is None:
-        found = [_search(problem.select(c), take(known, c), grid, size) for c in chunks]
-    else:
-        table = _Table.of(parts, grid, problem.rows_like, size)
-        found = [_search_table(table.select(chunk), take(known, chunk), grid) for chunk in chunks]
+    like, parts = problem.rows_like, list(parts_of(problem))
+    grid = _Grid.of(domain, like)
+    size = AT_ONCE_ON_GPU if like.is_cuda else AT_ONCE
+    chunks = torch.arange(len(like), device=like.device).split(max(1, size // grid.count))
+    if all(part.is_shared for part in parts):
+        table = _Table.of(parts, grid, like, size)
+        return torch.cat([table.search(chunk, take(known, chunk)) for chunk in chunks])
+    found = [_search(problem.select(chunk), take(known, chunk), grid, size) for chunk in chunks]
     return torch.cat(found)
 
 
@@ -218,7 +213,8 @@ class _Grid:
     @staticmethod
     def of(domain: Domain, like: Tensor) -> _Grid:
         positions, choices = _shape(domain)
-        one = torch.eye(choices).to(like) if isinstance(domain, Simplex) else _on_and_off(like)
+        is_simplex = isinstance(domain, Simplex)
+        one = (torch.eye(choices) if is_simplex else torch.tensor([[0.0], [1.0]])).to(like)
         return _Grid(_product(one, positions - positions // 2), _product(one, positions // 2))
 
     @property
@@ -252,63 +248,59 @@ class _Table:
     """The energies of all labellings: those of rows in halves, and what rows share.
 
     Attributes:
+        grid: the labellings.
         unary: (n, L).
         common: (h, l) the part that all rows share.
         factors: (n, k) how much each row has of the other parts.
         others: (k, h l) those.
     """
 
+    grid: _Grid
     unary: Tensor
     common: Tensor
     factors: Tensor
     others: Tensor
 
     @staticmethod
-    def of(parts: SharedParts, grid: _Grid, like: Tensor, size: int) -> _Table:
+    def of(parts: list[Part], grid: _Grid, like: Tensor, size: int) -> _Table:
         common = like.new_zeros(len(grid.high), len(grid.low))
-        others, factors = [], []
-        for factor, table in parts.pairs:
-            if factor is None:
-                common += grid.quadratic(table)
-            else:
-                others.append(grid.quadratic(table).flatten())
-                factors.append(factor)
-        for function in parts.functions:
-            for first in range(0, grid.count, size):
-                last = min(first + size, grid.count)
-                common.view(-1)[first:last] += function(grid.labellings(first, last))
-        rows, columns = like.shape[0], grid.low.shape[1] + grid.high.shape[1]
-        return _Table(
-            like.new_zeros(rows, columns) if parts.unary is None else parts.unary,
-            common,
-            torch.stack(factors, 1) if factors else like.new_zeros(rows, 0),
-            torch.stack(others) if others else like.new_zeros(0, grid.count),
-        )
+        others, factors = [like.new_zeros(0, grid.count)], [like.new_zeros(len(like), 0)]
+        for part in parts:
+            for k, table in enumerate(() if part.tables is None else part.tables):
+                factor = None if part.factors is None else part.factors[:, k : k + 1]
+                if factor is None or bool((factor == 1).all()):
+                    common += grid.quadratic(table)
+                else:
+                    others.append(grid.quadratic(table).reshape(1, -1))
+                    factors.append(factor)
+            if isinstance(block := part.rest, Block):
+                for first in range(0, grid.count, size):
+                    last = min(first + size, grid.count)
+                    z = F.linear(grid.labellings(first, last), block.measurements) + block.bias
+                    common.view(-1)[first:last] += block.nonlinearity.value(z) @ block.readout
+        columns = grid.low.shape[1] + grid.high.shape[1]
+        unary = total([like.new_zeros(len(like), columns), *(part.unary for part in parts)])
+        assert unary is not None
+        return _Table(grid, unary, common, torch.cat(factors, 1), torch.cat(others))
 
-    def select(self, rows: Tensor) -> _Table:
-        return _Table(self.unary[rows], self.common, self.factors[rows], self.others)
-
-    def of_rows(self) -> Tensor:
-        """Return what is left without the unary terms, (1 or n, h, l)."""
-        if not len(self.others):
-            return self.common[None]
-        return self.common + (self.factors @ self.others).reshape(-1, *self.common.shape)
-
-
-def _search_table(table: _Table, known: Tensor | None, grid: _Grid) -> Tensor:
-    unary_low, unary_high = grid.halves(table.unary)
-    low, high = unary_low @ grid.low.T, unary_high @ grid.high.T
-    if known is not None:
-        known_low, known_high = grid.halves(known)
-        low = low.masked_fill(_contradict(known_low, grid.low), torch.inf)
-        high = high.masked_fill(_contradict(known_high, grid.high), torch.inf)
-    shared = table.of_rows()
-    # The least over low halves first, and where it is once the high half is known: finding
-    # places costs several times what finding minima does.
-    best_high = ((low[:, None, :] + shared).amin(2) + high).argmin(1)
-    rows = torch.arange(len(low), device=low.device)
-    beside = shared[0, best_high] if len(shared) == 1 else shared[rows, best_high]
-    return grid.at(best_high, (low + beside).argmin(1))
+    def search(self, rows: Tensor, known: Tensor | None) -> Tensor:
+        """Return the best labelling of some rows, (rows, L)."""
+        grid, shared = self.grid, self.common[None]
+        if len(self.others):
+            of_rows = self.factors[rows] @ self.others
+            shared = self.common + of_rows.reshape(-1, *self.common.shape)
+        unary_low, unary_high = grid.halves(self.unary[rows])
+        low, high = unary_low @ grid.low.T, unary_high @ grid.high.T
+        if known is not None:
+            known_low, known_high = grid.halves(known)
+            low = low.masked_fill(_contradict(known_low, grid.low), torch.inf)
+            high = high.masked_fill(_contradict(known_high, grid.high), torch.inf)
+        # The least over low halves first, and where it is once the high half is known: finding
+        # places costs several times what finding minima does.
+        best_high = ((low[:, None, :] + shared).amin(2) + high).argmin(1)
+        each = torch.arange(len(rows), device=rows.device)
+        beside = shared.expand(len(rows), -1, -1)[each, best_high]
+        return grid.at(best_high, (low + beside).argmin(1))
 
 
 def _search(problem: Problem, known: Tensor | None, grid: _Grid, size: int) -> Tensor:
@@ -345,10 +337,6 @@ def _shape(domain: Domain) -> tuple[int, int]:
     raise InputError(
         f"Exact knows the labellings of a UnitBox and of a Simplex; the domain is {domain}."
     )
-
-
-def _on_and_off(like: Tensor) -> Tensor:
-    return like.new_tensor([[0.0], [1.0]])
 
 
 def _product(one: Tensor, positions: int) -> Tensor:

@@ -6,27 +6,22 @@ one thing there: a unary term of each label, and a weight of each pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from spen.batch.context import take
 from spen.domains import Domain, UnitBox
 from spen.energies.base import Problem, SumProblem, total
-from spen.energies.form import Block, Form
+from spen.energies.form import Block
 from spen.energies.pairwise import PairwiseProblem
 from spen.errors import InputError
 
 PAIRS_AT_ONCE = 2**21
 """Pair weights of all rows that a solver lays out at a time, to bound memory."""
-
-
-Shared = Callable[[Tensor], Tensor]
-"""A function of labels that no row has its own of: labellings (m, L) → (m,)."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +57,8 @@ class PairwiseForm(Problem):
         return (self.weights @ y[:, :, None]).squeeze(2)
 
     def select(self, rows: Tensor) -> PairwiseForm:
-        shared = len(self.weights) == 1
-        return PairwiseForm(
-            self.constant[rows],
-            self.unary[rows],
-            self.weights if shared else self.weights[rows],
-        )
+        weights = self.weights if len(self.weights) == 1 else self.weights[rows]
+        return PairwiseForm(self.constant[rows], self.unary[rows], weights)
 
     @property
     def rows_like(self) -> Tensor:
@@ -121,17 +112,44 @@ def read_pairwise(problem: Problem, solver: str) -> PairwiseForm:
     >>> form.unary
     tensor([[2., 1.]])
     """
+    check_no_entropy(problem, solver)
     rows = problem.rows_like.shape[0]
-    terms = list(_terms(problem, solver))
-    unary = total([term.unary for term in terms])
+    constants, unaries, weights = [], [], []
+    for part in parts_of(problem):
+        if isinstance(part.rest, Block):
+            raise _not_pairwise(solver, f"measurements through {part.rest.nonlinearity.name}")
+        if part.rest is not None:
+            raise _not_pairwise(solver, type(part.rest).__name__)
+        unary = part.unary
+        if part.tables is not None:
+            tables = part.tables
+            if (factors := part.factors) is not None:
+                if not factors.requires_grad and bool((factors == factors[:1]).all()):
+                    factors = factors[:1]
+                tables = torch.einsum("nk,kij->nij", factors, tables)
+            # The diagonal of y·A y is unary; both orders of a pair are one weight.
+            diagonal = tables.diagonal(dim1=-2, dim2=-1)
+            unary = total([unary, diagonal])
+            weights.append(tables + tables.mT - 2 * torch.diag_embed(diagonal))
+        unaries.append(unary)
+        constants.append(part.constant)
+    unary = total(unaries)
     if unary is None:
         raise _not_pairwise(solver, "a constant")
-    constant = total([unary.new_zeros(rows), *(term.constant for term in terms)])
-    none = unary.new_zeros(1, unary.shape[1], unary.shape[1])
-    weights = total([none, *(term.weights for term in terms)])
+    constant = total([unary.new_zeros(rows), *constants])
+    weight = total([unary.new_zeros(1, unary.shape[1], unary.shape[1]), *weights])
     assert constant is not None
-    assert weights is not None
-    return PairwiseForm(constant, unary.expand(rows, -1), weights)
+    assert weight is not None
+    return PairwiseForm(constant, unary.expand(rows, -1), weight)
+
+
+def check_no_entropy(problem: Problem, solver: str) -> None:
+    """Raise where a problem has an entropy term, whose minimum is no labelling."""
+    if problem.entropy_weight is not None:
+        raise InputError(
+            f"{solver} looks for a labelling, but the entropy term of this problem has its "
+            "minimum between labels. Leave the entropy at 0, or choose Descent()."
+        )
 
 
 def checked_known(problem: Problem, domain: Domain, known: Tensor | None) -> Tensor | None:
@@ -167,65 +185,67 @@ def conditioned(
 
 
 @dataclass(frozen=True)
-class _Terms:
-    """What one part of a problem adds: (n,), (n, L) or (1, L), (n, L, L) or (1, L, L)."""
+class Part:
+    """One summand of a problem: constant + unary·y + Σ_k factor_k y·A_k y, on labels of 0 and 1.
+
+    Such are local and pairwise energies, squares, and loss augmentation but for the log loss.
+
+    Attributes:
+        unary: (n, L), or (1, L) when all rows share it; None for zero.
+        constant: (n,) or (1,), or None for zero.
+        tables: the A_k, (k, L, L), or None for none of them.
+        factors: (n, k) how much each row has of each table; None where a single table is that of
+            all rows, or each row has one of its own.
+        rest: what is no such sum: measurements through a nonlinearity, or some other problem.
+    """
 
     unary: Tensor | None = None
     constant: Tensor | None = None
-    weights: Tensor | None = None
+    tables: Tensor | None = None
+    factors: Tensor | None = None
+    rest: Block | Problem | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all rows have the same tables and the same measurements."""
+        if self.rest is not None:
+            return isinstance(self.rest, Block) and self.rest.bias.ndim == 1
+        return self.tables is None or self.factors is not None or len(self.tables) == 1
 
 
-def _terms(problem: Problem, solver: str) -> Iterator[_Terms]:
+def parts_of(problem: Problem) -> Iterator[Part]:
+    """Yield the summands of a problem without its entropy.
+
+    >>> import torch
+    >>> import spen
+    >>> energy = spen.LocalEnergy(2, 4) + spen.PairwiseEnergy(4)
+    >>> local, pairs = parts_of(energy.bind(spen.Context(torch.zeros(3, 2))))
+    >>> local.unary.shape, pairs.tables.shape
+    (torch.Size([3, 4]), torch.Size([1, 4, 4]))
+    """
     if isinstance(problem, SumProblem):
-        for part in problem.terms:
-            yield from _terms(part, solver)
+        for term in problem.terms:
+            yield from parts_of(term)
     elif isinstance(problem, PairwiseProblem):
-        yield _of_pairs(problem)
+        n_labels = problem.bias.shape[0]
+        tables = problem.pairs.reshape(-1, n_labels, n_labels)
+        yield Part(problem.bias[None], tables=tables, factors=problem.factors)
     elif isinstance(problem, PairwiseForm):
-        yield _Terms(problem.unary, problem.constant, problem.weights)
-    elif problem.form is not None:
-        yield from _of_form(problem.form, solver)
+        yield Part(problem.unary, problem.constant, problem.weights / 2)
+    elif (form := problem.form) is not None:
+        halved = None if form.quadratic is None else form.quadratic / 2
+        yield Part(total([form.linear, halved]), form.constant)
+        for block in form.blocks:
+            if block.nonlinearity.name != "square":
+                yield Part(rest=block)
+                continue
+            # c·(C y + b)² = y·Cᵀ(c∘C) y + 2 (c∘b)·C y + c·b²
+            measured, bias = block.measurements, torch.atleast_2d(block.bias)
+            weighted = block.readout * bias
+            table = measured.T @ (block.readout[:, None] * measured)
+            yield Part(2 * weighted @ measured, (weighted * bias).sum(1), table[None])
     else:
-        raise _not_pairwise(solver, type(problem).__name__)
-
-
-def _of_pairs(problem: PairwiseProblem) -> _Terms:
-    n_labels = problem.pairs.shape[1]
-    tables = problem.pairs.reshape(-1, n_labels, n_labels)
-    factors = problem.factors
-    if not factors.requires_grad and bool((factors == factors[:1]).all()):
-        factors = factors[:1]
-    weights, diagonal = _split(torch.einsum("nk,kij->nij", factors, tables))
-    return _Terms(problem.bias + diagonal, weights=weights)
-
-
-def _of_form(form: Form, solver: str) -> Iterator[_Terms]:
-    if form.tau is not None:
-        raise InputError(
-            f"{solver} looks for a labelling, but the entropy term of this problem has its "
-            "minimum between labels. Leave the entropy at 0, or choose Descent()."
-        )
-    halved = None if form.quadratic is None else form.quadratic / 2
-    yield _Terms(total([form.linear, halved]), form.constant)
-    for block in form.blocks:
-        if block.nonlinearity.name != "square":
-            raise _not_pairwise(solver, f"measurements through {block.nonlinearity.name}")
-        yield _of_square(block)
-
-
-def _of_square(block: Block) -> _Terms:
-    """Expand c·(C y + b)² = y·Cᵀ(c∘C) y + 2 (c∘b)·C y + c·b²."""
-    table = block.measurements.T @ (block.readout[:, None] * block.measurements)
-    weights, diagonal = _split(table[None])
-    bias = block.bias.expand(1, -1) if block.bias.ndim == 1 else block.bias
-    weighted = block.readout * bias
-    return _Terms(diagonal + 2 * weighted @ block.measurements, (weighted * bias).sum(1), weights)
-
-
-def _split(tables: Tensor) -> tuple[Tensor, Tensor]:
-    """Return weights and unary terms of y·A y, from A (…, L, L)."""
-    diagonal = tables.diagonal(dim1=-2, dim2=-1)
-    return tables + tables.mT - 2 * torch.diag_embed(diagonal), diagonal
+        yield Part(rest=problem)
 
 
 def _not_pairwise(solver: str, received: str) -> InputError:
@@ -234,86 +254,3 @@ def _not_pairwise(solver: str, received: str) -> InputError:
         f"squared loss augmentation, or a sum of them; received {received}. Choose Descent(), or "
         "Exact() where the labels are few."
     )
-
-
-@dataclass(frozen=True)
-class SharedParts:
-    """E(y) = unary·y + Σ_k factor_k y·A_k y + Σ_k φ_k(y) + a constant, on labels of 0 and 1.
-
-    Such are local, pairwise and label energies, loss augmentation, and their sums. Rows have
-    unary terms and factors of their own; what they share is worth a table of all labellings.
-
-    Attributes:
-        unary: (n, L), or None for zero.
-        pairs: each A_k (L, L) with its factor (n,), None for one.
-        functions: each φ_k: measurements through a nonlinearity.
-
-    >>> import torch
-    >>> import spen
-    >>> energy = spen.LocalEnergy(2, 4) + spen.PairwiseEnergy(4)
-    >>> parts = SharedParts.of(energy.bind(spen.Context(torch.zeros(3, 2))))
-    >>> parts.unary.shape, len(parts.pairs), len(parts.functions)
-    (torch.Size([3, 4]), 1, 0)
-    """
-
-    unary: Tensor | None = None
-    pairs: tuple[tuple[Tensor | None, Tensor], ...] = ()
-    functions: tuple[Shared, ...] = ()
-
-    @staticmethod
-    def of(problem: Problem) -> SharedParts | None:
-        """Return the parts of a problem, or None where it is not such a sum."""
-        if isinstance(problem, SumProblem):
-            return _share_sum(problem)
-        if isinstance(problem, PairwiseProblem):
-            return _share_pairs(problem)
-        if isinstance(problem, PairwiseForm) and len(problem.weights) == 1:
-            return SharedParts(problem.unary, ((None, problem.weights[0] / 2),))
-        return None if problem.form is None else _share_form(problem.form)
-
-
-def _share_sum(problem: SumProblem) -> SharedParts | None:
-    parts = [SharedParts.of(term) for term in problem.terms]
-    present = [part for part in parts if part is not None]
-    if len(present) < len(parts):
-        return None
-    return SharedParts(
-        total([part.unary for part in present]),
-        tuple(pair for part in present for pair in part.pairs),
-        tuple(function for part in present for function in part.functions),
-    )
-
-
-def _share_pairs(problem: PairwiseProblem) -> SharedParts:
-    factors, n_labels = problem.factors, problem.pairs.shape[1]
-    tables = problem.pairs.reshape(-1, n_labels, n_labels)
-    columns = [None if bool((column == 1).all()) else column for column in factors.unbind(1)]
-    pairs = tuple(zip(columns, tables.unbind(), strict=True))
-    return SharedParts(problem.bias.expand(factors.shape[0], -1), pairs)
-
-
-def _share_form(form: Form) -> SharedParts | None:
-    halved = None if form.quadratic is None else form.quadratic / 2
-    unary, pairs, functions = total([form.linear, halved]), [], []
-    for block in form.blocks:
-        if block.nonlinearity.name == "square":
-            # c·(C y + b)² = y·Cᵀ(c∘C) y + 2 (c∘b)·C y + a constant
-            C, readout = block.measurements, block.readout
-            slope = 2 * (readout * block.bias) @ C
-            unary = total([unary, slope.expand(form.rows_like.shape[0], -1)])
-            pairs.append((None, C.T @ (readout[:, None] * C)))
-        elif block.bias.ndim == 1:
-            functions.append(_measured(block))
-        else:
-            return None
-    return SharedParts(unary, tuple(pairs), tuple(functions))
-
-
-def _measured(block: Block) -> Shared:
-    g, C, bias, readout = (
-        block.nonlinearity.value,
-        block.measurements,
-        block.bias,
-        block.readout,
-    )
-    return lambda y: g(F.linear(y, C) + bias) @ readout
