@@ -114,6 +114,15 @@ class Domain(ABC):
     def hold(self, y: Tensor, known: Tensor) -> Tensor:
         """Set the known labels of y, leaving the others inside the domain."""
 
+    def at_dual(self, dual: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return a dual within its bounds, and its y with the known labels held."""
+        if known is not None:
+            # What is held has no say in how the others share a position.
+            dual = torch.where(torch.isnan(known), dual, -1e4)
+        dual = self.clamp_dual(dual)
+        y = self.to_primal(dual)
+        return dual, y if known is None else self.hold(y, known)
+
     def complete_target(
         self, target: Tensor, observed: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:

@@ -103,13 +103,7 @@ def at_dual(
     state: State, dual: Tensor, known: Tensor | None, domain: Domain
 ) -> tuple[State, Tensor]:
     """Return the state at a new dual, and its y with the known labels held."""
-    if known is not None:
-        # What is held has no say in how the others share a position.
-        dual = torch.where(torch.isnan(known), dual, -1e4)
-    dual = domain.clamp_dual(dual)
-    y = domain.to_primal(dual)
-    if known is not None:
-        y = domain.hold(y, known)
+    dual, y = domain.at_dual(dual, known)
     return State(dual, state.point, state.steps + 1), y
 
 
