@@ -8,6 +8,7 @@ import spen
 from spen.cli import demo as module
 
 
+@pytest.mark.filterwarnings("ignore:Inference did not converge")
 def test_the_demo_prints_its_table_and_draws_its_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, "ROWS", 150)
     monkeypatch.setattr(module, "TEST_ROWS", 1500)
