@@ -130,7 +130,8 @@ class SPEN(nn.Module):
     @property
     def arrays(self) -> Arrays:
         """What turns arrays into tensors of the type and on the device of the model."""
-        return Arrays(self.reference.dtype, self.reference.device)
+        reference = self.reference
+        return Arrays(reference.dtype, reference.device)
 
     def local_scores(self, context: Context) -> Tensor:
         """Return the local energy's score of each label, (n, L): minus its logit."""

@@ -16,6 +16,9 @@ from spen.domains import DUAL_LIMIT
 RIDGE = 5.0
 """How many decisions' worth of trust there is in no correction at all."""
 
+SURE = 1e-7
+"""How far from 0 and 1 probabilities are taken to be, at least."""
+
 _TINY = np.finfo(float).tiny
 
 SCALES = (0.2, 3.0)
@@ -54,7 +57,7 @@ class Calibration:
             return cls(_softmax_scale(truth, soft), np.zeros(soft.shape[1]), True)
         known = ~np.isnan(truth)
         target = np.nan_to_num(truth).astype(float)
-        z = _log_odds(torch.from_numpy(soft).double()).numpy()
+        z = torch.from_numpy(soft).double().logit(SURE).numpy()
         scale, shift = _newton(target, z, known)
         labels = np.zeros(z.shape[1])
         for _ in range(8):
@@ -80,13 +83,17 @@ class Calibration:
             return self.apply(torch.from_numpy(np.asarray(soft))).numpy()
         if self.neutral:
             return soft.float()
-        y = soft.double()
+        y = soft.to(torch.float64, copy=True)
         if self.exclusive:
             dual = self.scale * y.clamp_min(_TINY).log()
             dual = (dual - dual.amax(1, keepdim=True)).clamp_min(-DUAL_LIMIT)
             return torch.softmax(dual, 1).float()
-        dual = self.scale * _log_odds(y) + torch.as_tensor(self.shift, device=y.device)
+        dual = y.logit_(SURE).mul_(self.scale).add_(self._shift.to(y.device))
         return dual.clamp_(-DUAL_LIMIT, DUAL_LIMIT).sigmoid_().float()
+
+    @cached_property
+    def _shift(self) -> Tensor:
+        return torch.from_numpy(self.shift)
 
 
 def _newton(target: np.ndarray, z: np.ndarray, known: np.ndarray) -> tuple[float, float]:
@@ -116,12 +123,6 @@ def _softmax_scale(truth: np.ndarray, soft: np.ndarray) -> float:
         return float((total - (truth * dual).sum(1)).sum() + RIDGE / 2 * (scale - 1) ** 2)
 
     return float(min(scales, key=loss))
-
-
-def _log_odds(y: Tensor) -> Tensor:
-    p = y.clamp(1e-7, 1 - 1e-7)
-    # One logarithm: p is in double precision, and 1 − p loses nothing that matters.
-    return (p / (1 - p)).log_()
 
 
 def log_odds(probability: Any) -> Any:

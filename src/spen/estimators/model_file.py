@@ -28,6 +28,9 @@ KIND = "classifier"
 # What a header that does not fit may lead to; none of it is the caller's mistake.
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError)
 _DAMAGE += (SyntaxError, MemoryError)
+NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw")
+"""Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
+
 FORMAT = 2
 """Counts up when files change so that older versions cannot read them."""
 
@@ -175,7 +178,7 @@ def _class_name(kind: type) -> str:
 
 def _plan_to_json(plan: Plan) -> dict[str, Any]:
     prediction = plan.prediction
-    described = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name != "prediction"}
+    described = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name not in NOT_KEPT}
     described["choices"] = [asdict(choice) for choice in plan.choices]
     described |= {"objective": prediction.objective, "inference": prediction.inference}
     return {name: to_json(value, name) for name, value in described.items()}
