@@ -1,11 +1,12 @@
 # Two commands do everything on a machine that has Python 3.11 or later and make.
 #   make demo   install into .venv, then train and draw the paper's synthetic task
 #   make test   install into .venv, then lint, type-check and test
+# make torture takes long: it kills, floods, flips and fuzzes, and prints what held.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test clean
+.PHONY: demo test torture clean
 
 demo: $(STAMP)
 	$(BIN)/spen demo
@@ -16,6 +17,9 @@ test: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/pytest
+
+torture: $(STAMP)
+	$(BIN)/python tests/torture
 
 # The stamp is written last, so an interrupted install starts again.
 $(STAMP): pyproject.toml paper/pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 from spen import baselines as baselines
 from spen import metrics as metrics
 from spen.batch.context import Context as Context
+from spen.batch.limits import limits as limits
 from spen.batch.splits import Split as Split
 from spen.batch.splits import hold_out as hold_out
 from spen.data.dataset import Dataset as Dataset
