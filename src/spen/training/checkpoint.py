@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.errors import CheckpointError
-from spen.files import read_tensors, to_json, write_tensors
+from spen.files import locked, read_tensors, to_json, write_tensors
 from spen.training.optimisers import LBFGS
 
 
