@@ -13,7 +13,7 @@ from scipy import sparse
 
 import spen
 from spen.energies.base import Energy
-from spen.estimators.model_file import FORMAT
+from spen.files import FORMAT
 
 QUICK = {"hidden": (8,), "dropout": 0.1, "epochs": 2, "random_state": 0}
 

@@ -23,7 +23,15 @@ from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
 from spen.metrics import best_f1
 from spen.model import SPEN
-from spen.training.checkpoint import Epoch, History, Run, describe, describe_module, digest
+from spen.training.checkpoint import (
+    Epoch,
+    History,
+    Run,
+    alone_with_checkpoint,
+    describe,
+    describe_module,
+    digest,
+)
 from spen.training.optimisers import LBFGS, OPTIMISERS
 from spen.training.rows import TrainingRows
 from spen.training.stage import Stage, check_stages
@@ -38,6 +46,7 @@ Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
 
 
+@alone_with_checkpoint
 def train(
     model: SPEN,
     stages: Sequence[Stage],
@@ -66,7 +75,8 @@ def train(
             A label that is missing there counts as absent, and as not predicted.
         label_weight: (L,) the weight of each label in the loss; None means one.
         callbacks: called after each epoch, for progress.
-        checkpoint: a file that holds the whole state after each epoch.
+        checkpoint: a file that holds the whole state: after the first epoch, and then as often as
+            costs at most a twentieth of the time. No other process may use it at the same time.
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
             to a run that was never interrupted.
     """
