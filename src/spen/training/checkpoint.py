@@ -6,8 +6,8 @@ import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -184,14 +184,7 @@ class Run:
         if header.get("kind") != "training":
             raise CheckpointError(f"{path} is not the checkpoint of a training run.")
         try:
-            found = header["fingerprint"]
-            differing = sorted(k for k in self._fingerprint if found.get(k) != self._fingerprint[k])
-            if differing:
-                raise CheckpointError(
-                    f"{path} belongs to another run: it differs in {', '.join(differing)}. "
-                    "Resume with what it was started with (a model built afresh, not one that was "
-                    "trained on), or name another checkpoint."
-                )
+            _check_same(path, header["fingerprint"], self._fingerprint)
             # Weights come last: whatever is wrong with the file, the model is as it was.
             self._take(tensors, header)
         except CheckpointError:
@@ -257,15 +250,95 @@ def _shapes(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
 
 
 def alone_with_checkpoint(run: Callable[P, T]) -> Callable[P, T]:
-    """Let a function hold the file that its keyword ``checkpoint`` names for as long as it runs."""
+    """Let a function hold the file that its keyword ``checkpoint`` names for as long as it runs.
+
+    A folder of runs is held already.
+    """
 
     @functools.wraps(run)
     def run_alone(*args: P.args, **kwargs: P.kwargs) -> T:
         path: Any = kwargs.get("checkpoint")
-        with nullcontext() if path is None else locked(path):
+        held = path is None or isinstance(path, RunFolder)
+        with nullcontext() if held else locked(path):
             return run(*args, **kwargs)
 
     return run_alone
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder with the checkpoints of many runs, each known by what tells it from the others.
+
+    Attributes:
+        path: of the folder.
+        seed: of what the runs belong to, as it was when that was begun.
+    """
+
+    path: Path
+    seed: int
+
+    def file(self, fingerprint: dict[str, str]) -> Path:
+        """Return the file of a run."""
+        told = json.dumps(fingerprint, sort_keys=True).encode()
+        return self.path / f"{hashlib.sha256(told).hexdigest()[:20]}.run"
+
+    @classmethod
+    @contextmanager
+    def held(
+        cls, path: Path | str, resume: bool, identity: dict[str, str], seed: int
+    ) -> Iterator[RunFolder]:
+        """Begin in an empty folder, or go on in one; no other process can while this one does.
+
+        Args:
+            path: of the folder; it is made where it is missing.
+            resume: whether to go on where something was begun.
+            identity: what tells what is begun from all else.
+            seed: of what is begun; what goes on keeps its own.
+        """
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise CheckpointError(f"{folder} is a file. Name a folder for checkpoints.")
+        folder.mkdir(parents=True, exist_ok=True)
+        about = folder / "about.run"
+        with locked(about):
+            if about.exists() and not resume:
+                raise CheckpointError(
+                    f"{folder} holds checkpoints already. Pass resume=True to go on from them, or "
+                    "name another folder."
+                )
+            if about.exists():
+                seed = _go_on(about, identity)
+            elif any(folder.glob("*.run")):
+                raise CheckpointError(
+                    f"{folder} holds runs, but {about.name}, which says what they belong to, is "
+                    "missing. Name another folder."
+                )
+            else:
+                header = {"kind": "runs", "identity": identity, "seed": seed}
+                write_tensors(about, {}, header)
+            yield cls(folder, seed)
+
+
+def _go_on(about: Path, identity: dict[str, str]) -> int:
+    """Return the seed of what was begun, if it is what goes on."""
+    _, header = read_tensors(about)
+    if header.get("kind") != "runs":
+        raise CheckpointError(f"{about} does not say what runs belong to.")
+    found, seed = header.get("identity"), header.get("seed")
+    if not isinstance(found, dict) or not isinstance(seed, int):
+        raise CheckpointError(f"{about} is damaged.")
+    _check_same(about.parent, found, identity)
+    return seed
+
+
+def _check_same(path: Path, found: dict[str, str], wanted: dict[str, str]) -> None:
+    differing = sorted(k for k in wanted if found.get(k) != wanted[k])
+    if differing:
+        raise CheckpointError(
+            f"{path} belongs to another run: it differs in {', '.join(differing)}. "
+            "Resume with what it was started with (a model built afresh, not one that was "
+            "trained on), or name another checkpoint."
+        )
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

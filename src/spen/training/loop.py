@@ -27,6 +27,7 @@ from spen.training.checkpoint import (
     Epoch,
     History,
     Run,
+    RunFolder,
     alone_with_checkpoint,
     describe,
     describe_module,
@@ -57,7 +58,7 @@ def train(
     score: Score = best_f1,
     label_weight: Any = None,
     callbacks: Sequence[Callback] = (),
-    checkpoint: Path | str | None = None,
+    checkpoint: Path | str | RunFolder | None = None,
     resume: bool = False,
 ) -> History:
     """Train a model in place, stage after stage.
@@ -75,8 +76,9 @@ def train(
             A label that is missing there counts as absent, and as not predicted.
         label_weight: (L,) the weight of each label in the loss; None means one.
         callbacks: called after each epoch, for progress.
-        checkpoint: a file that holds the whole state: after the first epoch, and then as often as
-            costs at most a twentieth of the time. No other process may use it at the same time.
+        checkpoint: a file that holds the whole state: after the first epoch, at the end of each
+            stage, and in between as often as costs at most a twentieth of the time. No other
+            process may use it at the same time. Or a folder of many runs', which are resumed.
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
             to a run that was never interrupted.
     """
@@ -89,6 +91,8 @@ def train(
     if checkpoint is not None:
         # Hashing all rows and weights takes time that a run without a checkpoint need not spend.
         fingerprint = _fingerprint(model, stages, rows, held_out, seed, score)
+        if isinstance(checkpoint, RunFolder):
+            checkpoint, resume = checkpoint.file(fingerprint), True
         run.attach(Path(checkpoint), resume, fingerprint)
 
     for index in range(run.stage, len(stages)):
