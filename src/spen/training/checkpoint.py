@@ -258,8 +258,7 @@ def alone_with_checkpoint(run: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(run)
     def run_alone(*args: P.args, **kwargs: P.kwargs) -> T:
         path: Any = kwargs.get("checkpoint")
-        held = path is None or isinstance(path, RunFolder)
-        with nullcontext() if held else locked(path):
+        with nullcontext() if path is None or isinstance(path, RunFolder) else locked(path):
             return run(*args, **kwargs)
 
     return run_alone
