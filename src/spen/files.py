@@ -376,10 +376,11 @@ def from_json(value: Any, where: str) -> Any:
     if "dict" in value:
         return {from_json(k, where): from_json(v, where) for k, v in value["dict"]}
     if "energy" in value:
-        terms = [
+        # One by one, so that too many are refused when there is one too many.
+        terms = (
             _class(term["class"], where).unsized(**from_json(term["settings"], where))
             for term in value["energy"]
-        ]
+        )
         return reduce(add, terms)
     settings = {key: from_json(item, where) for key, item in value["settings"].items()}
     kind = _class(value["class"], where)
