@@ -19,6 +19,7 @@ from spen.errors import CheckpointError
 from spen.files import write_atomically
 
 LABELS, FEATURES = 3, 4
+FEW = spen.Descent(stopping=spen.Stopping(3))
 
 
 def figures(scale: float) -> Iterator[Figure]:
@@ -78,7 +79,7 @@ class Checkpoint:
     def _train(self, *, interrupted: bool) -> list[bytes]:
         energy = spen.LocalEnergy(FEATURES, LABELS) + spen.LabelEnergy(LABELS, 2)
         model = spen.SPEN(spen.Identity(FEATURES), energy, spen.UnitBox(LABELS), seed=0)
-        stage = spen.Stage("a", spen.UnrolledLikelihood(), epochs=2, batch_size=20)
+        stage = spen.Stage("a", spen.UnrolledLikelihood(), FEW, epochs=2, batch_size=20)
 
         def stop(epoch: object) -> None:
             if interrupted:

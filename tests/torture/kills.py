@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 from apart import Figure, figures_apart
 from safetensors.torch import save
-from torture.files import FEATURES, LABELS, fitted, rows
+from torture.files import FEATURES, FEW, LABELS, fitted, rows
 
 import spen
 from spen.files import read_tensors, write_atomically
 
-KILLS = {"train": 60, "save": 50, "predict --out": 30, "report": 30, "reproduce": 30}
+KILLS = {"train": 40, "fit": 50, "save": 40, "predict --out": 25, "report": 20, "reproduce": 25}
 
 
 def figures(scale: float) -> Iterator[Figure]:
@@ -186,6 +186,7 @@ def _works(folder: Path) -> list[Work]:
         classifier.save(models[-1])
     return [
         _training(folder / "train"),
+        _fit(folder / "fit"),
         _one_of_two("save", folder / "save", lambda k, out: classifiers[k].save(out)),
         _one_of_two(
             "predict --out",
@@ -198,35 +199,62 @@ def _works(folder: Path) -> list[Work]:
 
 
 def _training(folder: Path) -> Work:
-    checkpoint, result = folder / "run.ckpt", folder / "weights"
+    """Return the work of a run with stages of several kinds."""
 
-    def start() -> None:
+    def start(result: Path) -> None:
         energy = spen.LocalEnergy(2, LABELS) + spen.LabelEnergy(LABELS, 2)
         features = spen.MLP(FEATURES, 2, dropout=0.3)
         model = spen.SPEN(features, energy, spen.UnitBox(LABELS), seed=0)
         stages = [
-            spen.Stage(optimiser, spen.UnrolledLikelihood(), epochs=4, optimiser=optimiser)
+            spen.Stage(optimiser, spen.UnrolledLikelihood(), FEW, epochs=4, optimiser=optimiser)
             for optimiser in ("adam", "sgd", "adamw")
         ]
-        spen.train(model, stages, rows(), rows(), checkpoint=checkpoint, resume=True)
+        spen.train(model, stages, rows(), rows(), checkpoint=folder / "run.ckpt", resume=True)
         write_atomically(result, save(model.state_dict()))
+
+    return _goes_on("train", folder, "*.ckpt", start)
+
+
+def _fit(folder: Path) -> Work:
+    """Return the work of a fit of many runs: trials, members, and one on all rows."""
+
+    def start(result: Path) -> None:
+        energy = spen.LocalEnergy.unsized() + spen.LabelEnergy.unsized(measurements=2)
+        settings = {"hidden": (2,), "epochs": 2, "members": 2, "dropout": "auto"}
+        clf = spen.SPENClassifier(energy=energy, random_state=0, **settings)
+        clf.fit(*rows(), checkpoint=folder, resume=True)
+        write_atomically(result, save(clf.model_.state_dict()))
+
+    return _goes_on("fit", folder, "*.run", start)
+
+
+def _goes_on(name: str, folder: Path, pattern: str, write: Callable[[Path], object]) -> Work:
+    """Return the work of writing a result that is the same, however often it was killed before.
+
+    Args:
+        name: of the work.
+        folder: of its files.
+        pattern: of the names of its checkpoints.
+        write: writes the result to a file, and goes on from the checkpoints that there are.
+    """
+    result = folder / "weights"
 
     def broken() -> str | None:
         try:
-            if checkpoint.exists():
+            for checkpoint in folder.glob(pattern):
                 read_tensors(checkpoint)
         except spen.CheckpointError as problem:
             return str(problem)
         return None
 
     folder.mkdir()
-    start()
+    write(result)
     expected = result.read_bytes()
 
     def wrong() -> str | None:
         return None if result.read_bytes() == expected else "other weights"
 
-    return Work("train", folder, start, broken, wrong)
+    return Work(name, folder, lambda: write(result), broken, wrong)
 
 
 def _one_of_two(name: str, folder: Path, write: Callable[[int, Path], object]) -> Work:
