@@ -216,11 +216,11 @@ def _training(folder: Path) -> Work:
 
 
 def _fit(folder: Path) -> Work:
-    """Return the work of a fit of many runs: trials, members, and one on all rows."""
+    """Return the work of a fit of many runs: folds, members, and a cross-fitted energy."""
 
     def start(result: Path) -> None:
-        energy = spen.LocalEnergy.unsized() + spen.LabelEnergy.unsized(measurements=2)
-        settings = {"hidden": (2,), "epochs": 2, "members": 2, "dropout": "auto"}
+        energy = spen.LabelEnergy.unsized(measurements=2)
+        settings = {"hidden": (2,), "epochs": 1, "members": 2, "cross_fit": True, "folds": 2}
         clf = spen.SPENClassifier(energy=energy, random_state=0, **settings)
         clf.fit(*rows(), checkpoint=folder, resume=True)
         write_atomically(result, save(clf.model_.state_dict()))
