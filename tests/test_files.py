@@ -136,10 +136,12 @@ def test_a_checkpoint_has_one_run_and_a_killed_one_lets_go(tmp_path):
     command = [sys.executable, "-c", HOLDER, tmp_path / ".run.ckpt.lock"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
-        with pytest.raises(spen.CheckpointError, match=f"in use: process {holder.pid} holds it"):
-            spen.train(*_run(), checkpoint=path)
+        try:
+            with pytest.raises(spen.CheckpointError, match=f"process {holder.pid} holds it"):
+                spen.train(*_run(), checkpoint=path)
+        finally:
+            holder.kill()
         assert not path.exists()
-        holder.kill()
     spen.train(*_run(), checkpoint=path)
     assert list(tmp_path.iterdir()) == [path]
 
