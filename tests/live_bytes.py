@@ -24,7 +24,7 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in tree_leaves(result):
-            if isinstance(tensor, torch.Tensor):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
                 storage = tensor.untyped_storage()
                 self._alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
         self._alive = {k: v for k, v in self._alive.items() if not v[0].expired()}

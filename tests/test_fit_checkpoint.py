@@ -50,6 +50,7 @@ def test_a_fit_that_is_stopped_again_and_again_ends_with_the_same_bits(
         save(run)
 
     monkeypatch.setattr(Run, "save", save_or_stop)
+    monkeypatch.setattr("spen.training.checkpoint.SAVED_TIMES", 0)
     for saves in stops:
         left = saves
         with pytest.raises(StoppedError):

@@ -1,7 +1,8 @@
 """A classifier in a file: the same after a round trip, and never a crash or a surprise."""
 
 import json
-import struct
+import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from live_bytes import peak_bytes
 from scipy import sparse
 
 import spen
 from spen.energies.base import Energy
-from spen.estimators.model_file import FORMAT
+from spen.files import FORMAT, read_tensors, write_tensors
 
 QUICK = {"hidden": (8,), "dropout": 0.1, "epochs": 2, "random_state": 0}
 
@@ -151,9 +153,6 @@ def test_foreign_and_newer_files_are_named(file, tmp_path):
         spen.load(other)
 
 
-POPEN = {"class": "Popen", "settings": {}}
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -178,15 +177,122 @@ def test_a_header_that_does_not_fit_is_an_error_and_runs_no_code(file, tmp_path,
 
 
 def _rewrite(source, target, change):
-    """Write a model file again with another header."""
-    content = source.read_bytes()
-    (size,) = struct.unpack("<Q", content[:8])
-    outer = json.loads(content[8 : 8 + size])
-    header = change(json.loads(outer["__metadata__"]["spen"]))
-    outer["__metadata__"]["spen"] = json.dumps(header)
-    text = json.dumps(outer).encode()
-    text += b" " * (-len(text) % 8)
-    target.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
+    """Write a model file again with another header, and a checksum that fits it."""
+    tensors, header = read_tensors(source)
+    write_tensors(target, tensors, change(header))
+
+
+def test_a_loaded_model_needs_its_file_no_more(data, file):
+    """Whatever is written over the file, cut off it or made of it."""
+    clf = spen.load(file)
+    expected = clf.predict_proba(data.test.X)
+    with file.open("r+b") as opened:
+        opened.truncate(1000)
+    assert np.array_equal(clf.predict_proba(data.test.X), expected)
+    file.write_bytes(bytes(100_000))
+    assert np.array_equal(clf.predict_proba(data.test.X), expected)
+
+
+@pytest.mark.parametrize("form", [2, 3, 4])
+def test_a_checksum_is_looked_at_whatever_the_version_says(file, form):
+    content = file.read_bytes()
+    old = b'\\"format\\": ' + str(FORMAT).encode()
+    assert content.count(old) == 1
+    file.write_bytes(content.replace(old, b'\\"format\\": ' + str(form).encode())[:-1] + b"~")
+    with pytest.raises(spen.CheckpointError, match="checksum" if form <= FORMAT else "version"):
+        spen.load(file)
+
+
+def test_a_file_of_today_without_its_checksum_is_refused(file):
+    content = file.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    table = json.loads(content[8 : 8 + size])
+    del table["__metadata__"]["digest"]
+    file.write_bytes(content[:8] + json.dumps(table).encode().ljust(size) + content[8 + size :])
+    with pytest.raises(spen.CheckpointError, match="checksum"):
+        spen.load(file)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_neither_saved_nor_loaded(file, value):
+    clf = spen.load(file)
+    with torch.no_grad():
+        next(clf.model_.parameters()).view(-1)[0] = value
+    before = file.read_bytes()
+    with pytest.raises(spen.CheckpointError, match="not finite"):
+        clf.save(file)
+    assert file.read_bytes() == before
+    tensors, header = read_tensors(file)
+    next(t for name, t in tensors.items() if name.startswith("model/")).view(-1)[0] = value
+    write_tensors(file, tensors, header)
+    with pytest.raises(spen.CheckpointError, match="not finite"):
+        spen.load(file)
+
+
+def _wide(header):
+    return header | {"n_features": 40_000_000}
+
+
+def _with_plan(**change):
+    return lambda header: header | {"plan": header["plan"] | change}
+
+
+STEPS = {"class": "Stopping", "settings": {"max_steps": 10**15}}
+TERM = {"class": "LabelEnergy", "settings": {"dict": []}}
+ABSURD = {
+    "features": _wide,
+    "hidden": _with_plan(hidden={"tuple": [10**9, 10**9]}),
+    "members": _with_plan(members=10**9),
+    "terms": _with_plan(energy={"energy": [TERM] * 100_000}),
+    "steps": _with_plan(inference={"class": "Descent", "settings": {"stopping": STEPS}}),
+    "module": _with_plan(energy={"class": "LocalEnergy", "settings": {"n_features": 10**6}}),
+    "name": lambda header: header | {"label_names": {"array": ["a"] * 16, "dtype": "<U99999999"}},
+}
+
+
+@pytest.mark.parametrize("change", ABSURD.values(), ids=ABSURD)
+def test_a_small_file_that_asks_for_much_is_refused_before_it_gets_it(file, change):
+    _rewrite(file, file, change)
+    tracemalloc.start()
+
+    def load():
+        with pytest.raises(spen.CheckpointError):
+            spen.load(file)
+
+    try:
+        assert peak_bytes(load) < 2**21
+        assert tracemalloc.get_traced_memory()[1] < 10 * file.stat().st_size + 2**24
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("depth", [10_000, 1_000_000])
+def test_deep_headers_are_refused(file, depth):
+    header = "[" * depth + "]" * depth
+    table = json.dumps({"__metadata__": {"spen": header}}).encode()
+    file.write_bytes(len(table).to_bytes(8, "little") + table)
+    with pytest.raises(spen.CheckpointError):
+        spen.load(file)
+
+
+@pytest.mark.parametrize("name", ["scale", "shift", "calibration_shift", "calibration_scale"])
+def test_arrays_of_other_shapes_are_refused_on_load(file, name):
+    tensors, header = read_tensors(file)
+    write_tensors(file, tensors | {name: torch.ones(3, 5, dtype=torch.float64)}, header)
+    with pytest.raises(spen.CheckpointError, match=f"Its {name}"):
+        spen.load(file)
+
+
+def test_a_pipe_is_no_model_and_nobody_waits_for_its_writer(tmp_path):
+    os.mkfifo(tmp_path / "pipe.spen")
+    with pytest.raises(spen.CheckpointError, match="a pipe"):
+        spen.load(tmp_path / "pipe.spen")
+
+
+def test_a_file_above_the_limit_is_not_read(file, monkeypatch):
+    monkeypatch.setattr(spen.limits, "model", 1000)
+    with pytest.raises(spen.InputError, match=r"set spen\.limits\.model"):
+        spen.load(file)
 
 
 class HomeMade(Energy):

@@ -198,6 +198,12 @@ class StoppedError(Exception):
     """What a callback ends a run with."""
 
 
+@pytest.fixture
+def saved_each_epoch(monkeypatch):
+    monkeypatch.setattr("spen.training.checkpoint.SAVED_TIMES", 0)
+
+
+@pytest.mark.usefixtures("saved_each_epoch")
 @pytest.mark.parametrize("stop_at", [1, 4, MEMORY + 3])
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, stop_at):
     """Before and after the memory is full, and on to a stage of another kind."""
@@ -225,6 +231,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, stop_at):
     assert all(torch.equal(weights[name], whole[name]) for name in whole)
 
 
+@pytest.mark.usefixtures("saved_each_epoch")
 def test_a_run_that_had_converged_stays_so(tmp_path):
     """The checkpoint of its last iteration does not begin another."""
     rows, path = drawn(), tmp_path / "run.ckpt"

@@ -18,6 +18,10 @@ LISTED_CHOICES = 30
 """Choices that an error lists; of a thousand labels it names the first."""
 
 
+MOST_STEPS = 1_000_000
+"""The most steps that an inference may be told to make, in a program or in a model file."""
+
+
 class SpenError(Exception):
     """The base of all errors that spen raises on purpose."""
 
@@ -90,10 +94,12 @@ def check_share(value: Any, name: str) -> None:
         raise InputError(f"{name} must be at least 0 and below 1; received {value!r}.")
 
 
-def check_whole(value: Any, name: str, *, least: int = 1) -> None:
-    """Raise unless ``value`` is a whole number of ``least`` or more."""
+def check_whole(value: Any, name: str, *, least: int = 1, most: float = math.inf) -> None:
+    """Raise unless ``value`` is a whole number of ``least`` or more, up to ``most``."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise InputError(f"{name} must be a whole number of {least} or more; received {value!r}.")
+    if int(value) > most:
+        raise InputError(f"{name} must be {most:,} at most; received {value!r}.")
 
 
 def check_settings(thing: Any, *optional: str, **rules: Any) -> None:
@@ -103,8 +109,8 @@ def check_settings(thing: Any, *optional: str, **rules: Any) -> None:
         thing: whose attributes are checked.
         optional: the names of attributes that may be None.
         rules: by attribute: "positive" (a number above zero), "zero or more", "share" (at least 0
-            and below 1), "share above zero", "whole" (a whole number above zero), or the choices
-            that there are.
+            and below 1), "share above zero", "whole" (a whole number above zero), "steps" (the
+            same, up to a million: who asks for more waits for ever), or the choices there are.
 
     >>> from types import SimpleNamespace
     >>> check_settings(SimpleNamespace(lr=0.1, clip=None), "clip", lr="positive", clip="positive")
@@ -115,8 +121,8 @@ def check_settings(thing: Any, *optional: str, **rules: Any) -> None:
             continue
         if not isinstance(rule, str):
             one_of(value, rule, name)
-        elif rule == "whole":
-            check_whole(value, name)
+        elif rule in ("whole", "steps"):
+            check_whole(value, name, most=MOST_STEPS if rule == "steps" else math.inf)
         else:
             if rule != "share":
                 check_positive(value, name, zero=rule == "zero or more")

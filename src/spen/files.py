@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -13,19 +14,22 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from spen.batch.arrays import object_array
+from spen.batch.limits import limits
 from spen.errors import CheckpointError, InputError
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -48,30 +52,34 @@ def open_atomically(path: Path | str) -> Iterator[BinaryIO]:
     _remove_leftovers(path)
     partial, file = _open_partial(path)
     try:
-        with file:
+        with full_disk_named(path), file:
             yield file
             file.flush()
             os.fsync(file.fileno())
             partial.replace(path)
         _sync_folder(path.parent)
-    except OSError as problem:
-        if problem.errno not in _NO_ROOM or problem.filename:
-            raise
-        raise OSError(
-            problem.errno,
-            f"{problem.strerror}. What was there before stays; make room, or name another place",
-            str(path),
-        ) from None
     finally:
         partial.unlink(missing_ok=True)
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+@contextmanager
+def full_disk_named(path: Path) -> Iterator[None]:
+    """Say in the error of a disk that is full which file it is about, and what to do."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or problem.filename:
+            raise
+        raise OSError(
+            problem.errno,
+            f"{problem.strerror}. What was there before stays. Make room, or name another place",
+            str(path),
+        ) from None
 
 
-def _partial_name(path: Path, middle: str) -> str:
-    # The beginning of a long name will do: it says whose it may be, and its lock if it is alive.
-    return f".{path.name[:50]}.{middle}.partial"
+def _prefix(path: Path) -> str:
+    # The beginning of a long name will do: a partial file's lock says whether it is alive.
+    return f".{path.name[:50]}."
 
 
 def _open_partial(path: Path) -> tuple[Path, BinaryIO]:
@@ -82,7 +90,7 @@ def _open_partial(path: Path) -> tuple[Path, BinaryIO]:
     old = path.stat() if path.exists() else None
     mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777
     while True:
-        partial = path.with_name(_partial_name(path, secrets.token_hex(8)))
+        partial = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}.partial")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         file = os.fdopen(os.open(partial, flags, mode), "wb")
         if old is not None:
@@ -111,10 +119,11 @@ def _lock(opened: int, path: Path) -> bool:
 
 def _remove_leftovers(path: Path) -> None:
     """Remove what killed writers of this file left behind, but nothing that a live one writes."""
-    pattern = re.compile(re.escape(_partial_name(path, "X")).replace("X", "[0-9a-f]{16}"))
+    name = re.compile(re.escape(_prefix(path)) + r"[0-9a-f]{16}\.partial")
     with suppress(OSError):  # such as a folder that can be written but not listed
-        for name in filter(pattern.fullmatch, (each.name for each in path.parent.iterdir())):
-            leftover = path.with_name(name)
+        for leftover in path.parent.iterdir():
+            if not name.fullmatch(leftover.name):
+                continue
             with suppress(OSError):
                 opened = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 try:
@@ -189,34 +198,93 @@ def write_atomically(path: Path | str, content: bytes) -> None:
 
 
 def write_tensors(path: Path | str, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-    """Write tensors and a JSON header as one safetensors file, atomically."""
+    """Write tensors and a JSON header as one safetensors file with a checksum, atomically."""
+    import spen
+
     # Tensors may share storage (a frozen copy of a weight), which safetensors refuses.
     plain = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in tensors.items()
     }
-    write_atomically(path, save(plain, metadata={"spen": json.dumps(header)}))
+    text = json.dumps({"format": FORMAT, "spen": spen.__version__} | header)
+    table, data = _parts(save(plain, metadata={"spen": text}))
+    # By hand, because safetensors writes two entries of metadata in any order.
+    table["__metadata__"]["digest"] = _digest(table, data)
+    head = json.dumps(table).encode()
+    head += b" " * (-len(head) % 8)
+    with open_atomically(path) as file:
+        for part in (len(head).to_bytes(8, "little"), head, data):
+            file.write(part)
 
 
 def read_tensors(path: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what ``write_tensors`` wrote, or say what is wrong with the file."""
+    """Read what ``write_tensors`` wrote, or say what is wrong with the file.
+
+    The tensors are in memory of their own: what becomes of the file later does not matter.
+    """
+    import spen
+
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is a folder, a pipe or a device. Name a regular file.")
+    limits.check(path.stat().st_size, "model", f"{path} holds tensors")
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["spen"])
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
+        content = path.read_bytes()
+        tensors = load(content)
+        table, data = _parts(content)
+        metadata = table.get("__metadata__", {})
+        given = metadata.pop("digest", None)
+        if set(metadata) != {"spen"}:
+            raise CheckpointError(
+                f"{path} is a safetensors file, but not one that spen wrote. Name another file."
+            )
+        whole = given is None or given == _digest(table, data)
+        header = json.loads(metadata["spen"])
+    except CheckpointError:
         raise
-    except KeyError:
-        raise CheckpointError(
-            f"{path} is a safetensors file, but not one that spen wrote. Name another file."
-        ) from None
-    except (SafetensorError, OSError, ValueError) as problem:
+    except (SafetensorError, OSError, *DAMAGE) as problem:
         raise CheckpointError(
             f"{path} cannot be read; it is cut short or not a file of this kind ({problem}). "
             "Name a file that spen wrote."
         ) from None
-    return tensors, header
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path} is damaged: its header is no table.")
+    form = header.get("format", UNCHECKED)
+    if form not in (UNCHECKED, FORMAT):
+        raise CheckpointError(
+            f"{path} was written by spen {header.get('spen')}, in another form than spen "
+            f"{spen.__version__} reads. Use that version, or fit the model again with this one."
+        )
+    if not whole or (given is None and form != UNCHECKED):
+        raise CheckpointError(
+            f"{path} is damaged: it is not what was written, by its checksum. Use a copy of it, or "
+            "make it again."
+        )
+    # Copies, where torch wants them: a sum is rounded by where in memory its numbers lie.
+    del content, data
+    return {name: tensors.pop(name).clone() for name in list(tensors)}, header
+
+
+FORMAT, UNCHECKED = 3, 2
+"""The form of files, which counts up when older versions cannot read them; the last one that had
+no checksum, and is still read."""
+
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError)
+DAMAGE += (AssertionError, SyntaxError)
+"""What a header that does not fit may lead to; none of it is the caller's mistake."""
+
+
+def _parts(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the table and the tensors of a safetensors file."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:end]), memoryview(content)[end:]
+
+
+def _digest(table: dict[str, Any], data: memoryview) -> str:
+    """Return a checksum of a safetensors file, whose table has none yet."""
+    hasher = hashlib.sha256(json.dumps(table, sort_keys=True).encode())
+    hasher.update(data)
+    return hasher.hexdigest()
 
 
 def to_json(value: Any, where: str = "settings", *, brief: bool = False) -> Any:
@@ -304,18 +372,58 @@ def from_json(value: Any, where: str) -> Any:
     if "tuple" in value:
         return tuple(from_json(item, where) for item in value["tuple"])
     if "array" in value:
-        items, dtype = from_json(value["array"], where), np.dtype(value["dtype"])
-        return object_array(items) if dtype.kind == "O" else np.array(items, dtype=dtype)
+        return _array(from_json(value["array"], where), np.dtype(value["dtype"]))
     if "dict" in value:
         return {from_json(k, where): from_json(v, where) for k, v in value["dict"]}
     if "energy" in value:
-        terms = [
+        # One by one, so that too many are refused when there is one too many.
+        terms = (
             _class(term["class"], where).unsized(**from_json(term["settings"], where))
             for term in value["energy"]
-        ]
+        )
         return reduce(add, terms)
     settings = {key: from_json(item, where) for key, item in value["settings"].items()}
-    return _class(value["class"], where)(**settings)
+    kind = _class(value["class"], where)
+    if not hasattr(kind, "__dataclass_fields__"):
+        # A module would allocate its weights.
+        raise TypeError(f"{kind.__name__} in {where}")
+    return kind(**settings)
+
+
+def _array(items: list[Any], dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "O":
+        return object_array(items)
+    if dtype.kind not in "biufUS":
+        raise TypeError(f"an array of {dtype}")
+    array = np.array(items, dtype=dtype.kind if dtype.kind in "US" else dtype)
+    # A few bytes must not ask for entries of megabytes.
+    return array.astype(dtype) if dtype.itemsize <= max(array.itemsize, 256) else array
+
+
+_hints = cache(get_type_hints)
+
+
+def typed(record: T) -> T:
+    """Return a dataclass whose fields are what its annotations say, or raise TypeError.
+
+    >>> from spen.estimators.plan import Choice
+    >>> typed(Choice(hidden=(8, "x")))
+    Traceback (most recent call last):
+    ...
+    TypeError: Choice has hidden=(8, 'x')
+    """
+    for name, hint in _hints(type(record)).items():
+        value = getattr(record, name)
+        parts = get_args(hint)
+        if get_origin(hint) is Literal:
+            good = value in parts
+        elif get_origin(hint) is tuple:
+            good = isinstance(value, tuple) and all(isinstance(item, parts[0]) for item in value)
+        else:
+            good = isinstance(value, hint | int if hint in (float, float | None) else hint)
+        if not good:
+            raise TypeError(f"{type(record).__name__} has {name}={value!r}")
+    return record
 
 
 def _name(kind: type, where: str) -> str:

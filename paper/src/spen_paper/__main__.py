@@ -41,7 +41,7 @@ def main(
     options = vars(parser.parse_args())
     try:
         named[options.pop("command")](**options)
-    except SpenError as problem:
+    except (SpenError, OSError) as problem:
         print(f"spen: {problem}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
 

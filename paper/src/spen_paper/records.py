@@ -14,7 +14,7 @@ from typing import Any
 from sklearn.exceptions import ConvergenceWarning
 
 from spen.errors import InputError, choose
-from spen.files import versions
+from spen.files import full_disk_named, versions
 
 F1_RULE = "example-averaged F1 x 100; a row empty in truth and prediction counts 1"
 KEY = ("experiment", "dataset", "method", "n_train", "seed", "fold", "decoding", "settings")
@@ -54,7 +54,7 @@ class Records:
         """Append a record, and wait until it is on the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n"
-        with self.path.open("ab+") as file:
+        with full_disk_named(self.path), self.path.open("ab+") as file:
             # A run killed in mid-write leaves half a line; the next one starts on its own.
             if file.tell() and not _ends_with_newline(file):
                 line = "\n" + line

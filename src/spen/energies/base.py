@@ -289,6 +289,10 @@ SIZES = ("n_features", "n_labels", "domain")
 """The constructor arguments of an energy that a fit knows and the user need not give."""
 
 
+MOST_TERMS = 1000
+"""The most terms of an energy that a description, such as that in a model file, may have."""
+
+
 @dataclass(frozen=True)
 class UnsizedTerm:
     """One energy: its class, and all of its settings but the sizes."""
@@ -329,6 +333,10 @@ class UnsizedEnergy:
     """
 
     terms: tuple[UnsizedTerm, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.terms) > MOST_TERMS:
+            raise InputError(f"An energy may have {MOST_TERMS} terms; received more.")
 
     def size(self, n_features: int, domain: Domain) -> Energy:
         """Make the energy for features of this width and outputs in this domain."""

@@ -9,30 +9,29 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import spen
 from spen.batch.splits import RowDigests
-from spen.domains import Simplex, UnitBox
+from spen.domains import Domain, Simplex, UnitBox
 from spen.errors import CheckpointError, InputError, SpenError, choose
 from spen.estimators.base import LabelClassifier
 from spen.estimators.calibration import Calibration
+from spen.estimators.decoding import DECODINGS
 from spen.estimators.fit import Fitted
 from spen.estimators.plan import Choice, Plan, Prediction
 from spen.estimators.scaling import Scaling
 from spen.estimators.targets import Targets
-from spen.files import from_json, read_tensors, to_json, write_tensors
-from spen.model import usable_device
-from spen.training.checkpoint import Epoch, History, under
+from spen.files import DAMAGE, from_json, read_tensors, to_json, typed, write_tensors
+from spen.model import SPEN, usable_device
+from spen.training.checkpoint import History, history_from_json, under
 
 KIND = "classifier"
-# What a header that does not fit may lead to; none of it is the caller's mistake.
-_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError)
-_DAMAGE += (SyntaxError, MemoryError)
+SMALLEST = 5e-324
+"""The least number above zero."""
+
 NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
-
-FORMAT = 2
-"""Counts up when files change so that older versions cannot read them."""
 
 
 def save(classifier: LabelClassifier, path: Path | str) -> None:
@@ -43,9 +42,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         settings["random_state"] = None
     header = {
         "kind": KIND,
-        "format": FORMAT,
         "class": _class_name(type(classifier)),
-        "spen": spen.__version__,
         "settings": {name: to_json(value, name) for name, value in settings.items()},
         "plan": _plan_to_json(classifier.plan_),
         "label_names": to_json(classifier.label_names_, "label_names_"),
@@ -73,6 +70,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         if array is not None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
     tensors["seen"] = torch.from_numpy(classifier.training_rows_.values.copy())
+    _check_finite(tensors)
     write_tensors(path, tensors, header)
 
 
@@ -83,82 +81,124 @@ def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
         path: of the file.
         device: where predictions are made, wherever the model was trained.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a folder. Name a model file.")
+    # First, because this would be the caller's mistake; all others are the file's.
+    usable_device(device)
     tensors, header = read_tensors(path)
-    if not isinstance(header, dict) or header.get("kind") != KIND:
+    if header.get("kind") != KIND:
         raise CheckpointError(
             f"{path} is a file of spen's, but not of a classifier. Name a file that "
             "SPENClassifier.save or `spen fit` wrote."
         )
-    if not isinstance(header.get("format"), int) or header["format"] != FORMAT:
-        raise CheckpointError(
-            f"{path} was written by spen {header.get('spen')}, in another form than spen "
-            f"{spen.__version__} reads. Use that version, or fit the model again with this one."
-        )
     try:
         return _rebuild(tensors, header, device)
-    except SpenError:
-        raise
-    except _DAMAGE as problem:
+    except (SpenError, MemoryError, *DAMAGE) as problem:
+        said = problem if isinstance(problem, SpenError) else f"({problem!r})"
         raise CheckpointError(
-            f"{path} is damaged: what its header says and what it holds do not fit ({problem!r})."
+            f"{path} cannot be used: what its header says and what it holds do not fit. {said}"
         ) from None
 
 
 def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> LabelClassifier:
+    _check_finite(tensors)
     settings: dict[str, Any] = {
         name: from_json(value, name) for name, value in header["settings"].items()
     }
     settings["device"] = device
     classifier = choose(header["class"], classes(), "class")(**settings)
-    names = from_json(header["label_names"], "label_names")
-    size = len(names)
-    domain = Simplex(size) if header["exclusive"] else UnitBox(size)
+    names, width = from_json(header["label_names"], "label_names"), header["n_features"]
+    size, exclusive = len(set(names.tolist())), bool(header["exclusive"])
+    if size != len(names):
+        raise CheckpointError("Two of its labels have the same name.")
+    dtype = np.dtype(header["label_type"])
+    if not exclusive and dtype.kind not in "biuf":
+        raise CheckpointError(f"Its labels would be of the type {dtype}.")
     plan = _plan_from_json(header["plan"])
-    weights = under("model/", tensors)
-    averaged = plan.cross_fit or plan.is_averaged
-    layers = "features.networks.0.weights." if averaged else "features.weights."
-    widths = tuple(t.shape[1] for k, t in weights.items() if k.startswith(layers))
-    if widths != plan.chosen.hidden:
-        raise CheckpointError(f"The model's layers have widths {widths}, not {plan.chosen.hidden}.")
-    model = plan.build(header["n_features"], domain, seed=0)
-    model.load_state_dict(weights)
+    model = _model(plan, width, Simplex(size) if exclusive else UnitBox(size), tensors)
 
-    def array(name: str) -> Any:
-        """Return an array, a single number as such, and None for what is not there."""
-        if name not in tensors:
-            return None
+    def array(name: str, *shape: int, least: float = -np.inf) -> Any:
+        """Return an array of this shape, a single number as such."""
         values = tensors[name].numpy()
-        return values if values.ndim else values.item()
+        if values.shape != shape or values.dtype != np.float64 or not (values >= least).all():
+            raise CheckpointError(f"Its {name} is no such array as there must be.")
+        return values if shape else values.item()
 
+    tuned = {
+        name: array(f"tuned/{name}", *((size,) if name == "label_thresholds" else ()), least=0)
+        for name in (*DECODINGS, "half")
+        if f"tuned/{name}" in tensors
+    }
+    if not exclusive and plan.decoding not in tuned:
+        raise CheckpointError(f"It lacks what the decoding {plan.decoding!r} takes.")
+    scaling = Scaling(
+        array("shift", width) if "shift" in tensors else None,
+        array("scale", width, least=SMALLEST),
+        array("length", least=SMALLEST) if "length" in tensors else None,
+    )
+    if (scaling.shift is None) == (scaling.length is None):
+        raise CheckpointError("It holds no rule for scaling features, or two.")
+    refit_history = header["refit_history"]
     fitted = Fitted(
         model=model.to(usable_device(device)),
         plan=plan,
         calibration=Calibration(
-            tensors["calibration_scale"].item(),
-            tensors["calibration_shift"].numpy(),
-            header["exclusive"],
+            array("calibration_scale", least=SMALLEST), array("calibration_shift", size), exclusive
         ),
-        tuned={name: array(f"tuned/{name}") for name in under("tuned/", tensors)},
-        score=header["held_out_score"],
-        history=_history_from_json(header["history"]) or History(),
-        refit_history=_history_from_json(header["refit_history"]),
+        tuned=tuned,
+        score=float(header["held_out_score"]),
+        history=history_from_json(header["history"] or []),
+        refit_history=None if refit_history is None else history_from_json(refit_history),
     )
-    targets = Targets(None, names, header["exclusive"], np.dtype(header["label_type"]))
-    scaling = Scaling(array("shift"), tensors["scale"].numpy(), array("length"))
-    if (scaling.shift is None) == (scaling.length is None):
-        raise CheckpointError("The file holds no rule for scaling features, or two.")
-    classifier.take(fitted, scaling, targets, RowDigests(tensors["seen"].numpy()))
+    seen = tensors["seen"].numpy()
+    if seen.ndim != 1 or seen.dtype != np.int64:
+        raise CheckpointError("Its digests of rows are no such array as there must be.")
+    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype), RowDigests(seen))
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}
-    classifier.n_features_in_ = header["n_features"]
+    classifier.n_features_in_ = width
     classifier.feature_names_ = from_json(header["feature_names"], "feature_names")
+    if classifier.feature_names_ is not None and len(tuple(classifier.feature_names_)) != width:
+        raise CheckpointError(f"It does not name each of its {width} features.")
     if header["fitted_on_named_columns"]:
         classifier.feature_names_in_ = np.array(classifier.feature_names_, dtype=object)
     return classifier
+
+
+class _ShapesOnly(TorchFunctionMode):
+    """Builds models on the device "meta", which has shapes and no numbers, so none are drawn."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **{k: v for k, v in (kwargs or {}).items() if k != "generator"})
+
+
+def _model(plan: Plan, n_features: int, domain: Domain, tensors: dict[str, Tensor]) -> SPEN:
+    """Return a plan's model with a file's weights, if they are those that it wants.
+
+    A header may name any sizes, so nothing is allocated before they are compared.
+    """
+    weights = under("model/", tensors)
+    if plan.members > len(weights):
+        raise CheckpointError(f"It does not hold {plan.members} networks.")
+    with torch.device("meta"), _ShapesOnly():
+        model = plan.build(n_features, domain, seed=0)
+    wanted, found = (
+        {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in each.items()}
+        for each in (model.state_dict(), weights)
+    )
+    for name in wanted | found:
+        if wanted.get(name) != found.get(name):
+            raise CheckpointError(
+                f"The settings want {name} to be {wanted.get(name)}, and it is {found.get(name)}."
+            )
+    model.load_state_dict(weights, assign=True)
+    return model
+
+
+def _check_finite(tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        # A sum is finite only where all its terms are; where it overflows, they may still be.
+        if not tensor.sum().isfinite() and not tensor.isfinite().all():
+            raise CheckpointError(f"The model holds weights that are not finite: {name}.")
 
 
 def classes() -> dict[str, type[LabelClassifier]]:
@@ -186,14 +226,10 @@ def _plan_to_json(plan: Plan) -> dict[str, Any]:
 
 def _plan_from_json(described: dict[str, Any]) -> Plan:
     plain = {name: from_json(value, name) for name, value in described.items()}
-    plain["choices"] = tuple(Choice(**choice) for choice in plain["choices"])
-    prediction = Prediction(plain.pop("objective"), plain.pop("inference"))
-    return Plan(prediction=prediction, **plain)
+    plain["choices"] = tuple(typed(Choice(**choice)) for choice in plain["choices"])
+    prediction = typed(Prediction(plain.pop("objective"), plain.pop("inference")))
+    return typed(Plan(prediction=prediction, **plain))
 
 
 def _history_to_json(history: History | None) -> list[dict[str, Any]] | None:
     return None if history is None else [asdict(epoch) for epoch in history.epochs]
-
-
-def _history_from_json(epochs: list[dict[str, Any]] | None) -> History | None:
-    return None if epochs is None else History([Epoch(**epoch) for epoch in epochs])

@@ -57,7 +57,7 @@ class Stopping:
     def __post_init__(self) -> None:
         tolerances = dict.fromkeys(("objective_rtol", "iterate_atol"), "zero or more")
         scopes = ("example", "batch")
-        check_settings(self, max_steps="whole", scope=scopes, fraction="positive", **tolerances)
+        check_settings(self, max_steps="steps", scope=scopes, fraction="positive", **tolerances)
         if self.fraction > 1:
             raise InputError(f"fraction must be above 0 and at most 1; received {self.fraction!r}.")
 

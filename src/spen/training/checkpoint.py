@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from spen.errors import CheckpointError
-from spen.files import locked, read_tensors, to_json, write_tensors
-from spen.training.optimisers import LBFGS
+from spen.errors import CheckpointError, InputError, check_whole
+from spen.files import DAMAGE, locked, read_tensors, to_json, typed, write_tensors
+from spen.training.optimisers import LBFGS, MEMORY
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,15 @@ class History:
         return self.stage(name)[-1].best_epoch
 
 
+def history_from_json(epochs: list[dict[str, Any]]) -> History:
+    """Return the history whose epochs a file describes."""
+    return History([typed(Epoch(**epoch)) for epoch in epochs])
+
+
+SAVED_TIMES = 20
+"""After a save a run goes on for this many times as long as it took, before it saves again."""
+
+
 class Run:
     """Where a run stands: weights, optimiser, random state, counters, history."""
 
@@ -59,6 +73,7 @@ class Run:
         self._path: Path | None = None
         self._fingerprint: dict[str, str] = {}
         self._optimiser_state: dict[str, Tensor] = {}
+        self._next_save = 0.0
         self._start_counting()
 
     def _start_counting(self) -> None:
@@ -100,6 +115,12 @@ class Run:
             # a sum is rounded by where in memory its numbers lie, and a file's lie anywhere.
             value = tensor if slot == "step" else tensor.to(parameter.device, copy=True)
             optimiser.state[parameter][slot] = value
+        for parameter, slots in optimiser.state.items():
+            if not _remembers(optimiser, parameter, slots):
+                raise CheckpointError(
+                    f"{self._path} is damaged: what it has of the optimiser of stage {stage + 1} "
+                    "does not fit. Train again without it."
+                )
         self._optimiser_state = {}
 
     def finish_epoch(self, stage: Any, loss: float, score: float | None, seconds: float) -> Epoch:
@@ -127,11 +148,13 @@ class Run:
         self.stage += 1
         self._start_counting()
         self.optimiser.state.clear()
+        self._next_save = 0.0
         self.save()
 
     def save(self) -> None:
-        """Write the whole state, atomically."""
-        if self._path is None:
+        """Write the whole state, atomically; but not so often that it takes much of the time."""
+        began = time.monotonic()
+        if self._path is None or began < self._next_save:
             return
         names: dict[Tensor, str] = {p: name for name, p in self.model.named_parameters()}
         tensors = {f"weights/{name}": tensor for name, tensor in self._weights()}
@@ -153,34 +176,44 @@ class Run:
             "history": [asdict(epoch) for epoch in self.history.epochs],
         }
         write_tensors(self._path, tensors, header)
+        ended = time.monotonic()
+        self._next_save = ended + SAVED_TIMES * (ended - began)
 
     def _load(self, path: Path) -> None:
         tensors, header = read_tensors(path)
-        if not isinstance(header, dict) or header.get("kind") != "training":
+        if header.get("kind") != "training":
             raise CheckpointError(f"{path} is not the checkpoint of a training run.")
-        found = header.get("fingerprint", {})
-        differing = sorted(k for k in self._fingerprint if found.get(k) != self._fingerprint[k])
-        if differing:
-            raise CheckpointError(
-                f"{path} belongs to another run: it differs in {', '.join(differing)}. "
-                "Resume with what it was started with (a model built afresh, not one that was "
-                "trained on), or name another checkpoint."
-            )
         try:
+            _check_same(path, header["fingerprint"], self._fingerprint)
             # Weights come last: whatever is wrong with the file, the model is as it was.
-            self.generator.set_state(tensors["generator"])
-            self.stage, self.epoch = header["stage"], header["epoch"]
-            self.best_epoch, self.best_score = header["best_epoch"], header["best_score"]
-            self.history = History([Epoch(**epoch) for epoch in header["history"]])
-            self._optimiser_state = under("optimiser/", tensors)
-            self._best = under("best/", tensors)
-            weights = under("weights/", tensors)
-            shapes = {name: tensor.shape for name, tensor in self._weights()}
-            if {name: tensor.shape for name, tensor in weights.items()} != shapes:
-                raise KeyError("weights")
-        except (KeyError, TypeError, RuntimeError) as problem:
+            self._take(tensors, header)
+        except CheckpointError:
+            raise
+        except (InputError, *DAMAGE) as problem:
             raise CheckpointError(f"{path} is damaged: {problem!r} does not fit.") from None
-        self._restore(weights)
+        self._restore(under("weights/", tensors))
+
+    def _take(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+        """Take over all but the weights of a checkpoint, if it has what a run needs."""
+        names = ("stage", "epoch", "best_epoch")
+        for name in names:
+            check_whole(header[name], name, least=0)
+        self.stage, self.epoch, self.best_epoch = (header[name] for name in names)
+        score = header["best_score"]
+        self.best_score = None if score is None else float(score)
+        self.history = history_from_json(header["history"])
+        self._optimiser_state = under("optimiser/", tensors)
+        self._best = under("best/", tensors)
+        shapes = _shapes(self._weights())
+        best = {} if score is None else shapes
+        if _shapes(under("weights/", tensors).items()) != shapes:
+            raise KeyError("weights")
+        if _shapes(self._best.items()) != best:
+            raise KeyError("best")
+        parameters = dict(self.model.named_parameters())
+        if not {key.rpartition("/")[0] for key in self._optimiser_state} <= parameters.keys():
+            raise KeyError("optimiser")
+        self.generator.set_state(tensors["generator"])
 
     def _weights(self) -> Iterable[tuple[str, Tensor]]:
         return self.model.state_dict().items()
@@ -190,6 +223,45 @@ class Run:
         current = dict(self._weights())
         for name, tensor in weights.items():
             current[name].copy_(tensor)
+
+
+def _remembers(optimiser: torch.optim.Optimizer, parameter: Tensor, slots: dict[str, Any]) -> bool:
+    """Say whether an optimiser can go on from what is there of a parameter that it trains."""
+    trained = [p for group in optimiser.param_groups for p in group["params"]]
+    if not any(p is parameter for p in trained):
+        return False
+    like, one = (parameter.shape, parameter.dtype), torch.Size([])
+    if isinstance(optimiser, LBFGS):
+        like = (torch.Size([sum(p.numel() for p in trained)]), parameter.dtype)
+        wanted = {"gradient": like, "direction": like, "pairs": (one, torch.int64)}
+        wanted |= {"ended": (one, torch.bool), "loss and value": (torch.Size([2]), torch.float64)}
+        for k in range(min(int(slots.get("pairs", torch.tensor(0)).sum()), MEMORY)):
+            wanted |= {f"step {k}": like, f"change {k}": like}
+    elif isinstance(optimiser, torch.optim.SGD):
+        wanted = {"momentum_buffer": like}
+    else:
+        step = slots.get("step", parameter)
+        wanted = {"step": (one, step.dtype), "exp_avg": like, "exp_avg_sq": like}
+    return wanted.items() <= _shapes(slots.items()).items()
+
+
+def _shapes(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors}
+
+
+def alone_with_checkpoint(run: Callable[P, T]) -> Callable[P, T]:
+    """Let a function hold the file that its keyword ``checkpoint`` names for as long as it runs.
+
+    A folder of runs is held already.
+    """
+
+    @functools.wraps(run)
+    def run_alone(*args: P.args, **kwargs: P.kwargs) -> T:
+        path: Any = kwargs.get("checkpoint")
+        with nullcontext() if path is None or isinstance(path, RunFolder) else locked(path):
+            return run(*args, **kwargs)
+
+    return run_alone
 
 
 @dataclass(frozen=True)
@@ -249,7 +321,7 @@ class RunFolder:
 def _go_on(about: Path, identity: dict[str, str]) -> int:
     """Return the seed of what was begun, if it is what goes on."""
     _, header = read_tensors(about)
-    if not isinstance(header, dict) or header.get("kind") != "runs":
+    if header.get("kind") != "runs":
         raise CheckpointError(f"{about} does not say what runs belong to.")
     found, seed = header.get("identity"), header.get("seed")
     if not isinstance(found, dict) or not isinstance(seed, int):

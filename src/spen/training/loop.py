@@ -28,6 +28,7 @@ from spen.training.checkpoint import (
     History,
     Run,
     RunFolder,
+    alone_with_checkpoint,
     describe,
     describe_module,
     digest,
@@ -46,6 +47,7 @@ Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
 
 
+@alone_with_checkpoint
 def train(
     model: SPEN,
     stages: Sequence[Stage],
@@ -74,8 +76,9 @@ def train(
             A label that is missing there counts as absent, and as not predicted.
         label_weight: (L,) the weight of each label in the loss; None means one.
         callbacks: called after each epoch, for progress.
-        checkpoint: a file that holds the whole state after each epoch; or a folder of many runs',
-            whose checkpoints are resumed.
+        checkpoint: a file that holds the whole state: after the first epoch, at the end of each
+            stage, and in between as often as costs at most a twentieth of the time. No other
+            process may use it at the same time. Or a folder of many runs', which are resumed.
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
             to a run that was never interrupted.
     """

@@ -68,7 +68,7 @@ class BeliefPropagation(Inference):
     keep: Literal["best", "last"] = "best"
 
     def __post_init__(self) -> None:
-        numbers = {"damping": "share", "max_steps": "whole", "tolerance": "zero or more"}
+        numbers = {"damping": "share", "max_steps": "steps", "tolerance": "zero or more"}
         check_settings(self, **numbers, keep=("best", "last"))
 
     @torch.no_grad()
