@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,6 +106,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         *,
         label_names: Sequence[Any] | None = None,
         feature_names: Sequence[str] | None = None,
+        checkpoint: Path | str | None = None,
+        resume: bool = False,
     ) -> Self:
         """Learn from rows and their labels.
 
@@ -117,6 +118,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
             label_names: the names of y's columns, where y does not name them itself.
             feature_names: the names of X's columns, where X does not; the model file keeps them.
+            checkpoint: a folder that holds how far the fit is, all trials, folds and members of it.
+                It may be deleted when the model is saved.
+            resume: go on from there, if something is there. The result is bit-equal, on CPU, to a
+                fit that was never interrupted.
         """
         # Everything is checked before anything of this object changes.
         inputs = check_array(X, input_name="X", estimator=self, **CHECKS)
@@ -159,6 +164,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             label_weight=weights,
             device=usable_device(self.device),
             title="fit" if self.verbose else None,
+            checkpoint=checkpoint,
+            resume=resume,
         )
         validate_data(self, X, skip_check_array=True)
         if feature_names is None:
@@ -349,10 +356,9 @@ class NetworkClassifier(LabelClassifier):
     batch_size: str | int = "auto"
 
 
-def _seed(random_state: Any) -> int:
-    # None must not draw from numpy's global generator, which belongs to the user.
+def _seed(random_state: Any) -> int | None:
     if random_state is None:
-        return secrets.randbelow(2**31)
+        return None
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError as problem:
