@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -19,28 +18,8 @@ LISTED_CHOICES = 30
 """Choices that an error lists; of a thousand labels it names the first."""
 
 
-UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-"""Control characters, those that turn the direction of text, and halves of surrogate pairs."""
-
-
-def visible(text: str) -> str:
-    r"""Return text whose control characters are spelled out, as Python does it.
-
-    A name may hold them, from whoever made the file, and a terminal would obey.
-
-    >>> print(visible("sea\x1b[2J\nside"))
-    sea\x1b[2J\nside
-    """
-    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
-
-
 class SpenError(Exception):
     """The base of all errors that spen raises on purpose."""
-
-    def __str__(self) -> str:
-        return visible(super().__str__())
 
 
 class InputError(SpenError, ValueError):

@@ -19,7 +19,8 @@ from spen.cli.evaluate import evaluate
 from spen.cli.fit import fit
 from spen.cli.predict import predict
 from spen.cli.report import report
-from spen.errors import SpenError, visible
+from spen.cli.show import visible
+from spen.errors import SpenError
 
 OF_THE_PAPER = {
     "reproduce": "Make a table or figure of the paper.",

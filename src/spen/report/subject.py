@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,6 +28,17 @@ from spen.objectives.label_wise import CrossEntropy
 
 LARGEST_LABELLING = 4_000_000
 """Entries of the label matrix that a page looks at; of more rows a random part is taken."""
+
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""A browser shows no control characters, and half a surrogate pair cannot be written."""
+
+_DIRECTED = re.compile(
+    "[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff"
+    "\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+"""What is written from right to left, or turns the direction of what follows."""
+
+_ISOLATE, _END = "\u2068", "\u2069"
 
 SEPARATORS = "_.:/- "
 """Where the common beginning of label names may end."""
@@ -165,15 +177,35 @@ def common_beginning(names: list[str]) -> str:
     return shared[:cut] if all(rests) and 2 * telling >= len(rests) else ""
 
 
+def isolated(text: str) -> str:
+    r"""Return text that turns the direction of nothing that stands beside it.
+
+    Isolates in characters, unlike those in markup, also hold in titles, attributes and scripts.
+
+    >>> isolated("rain"), isolated("rain\u202e")
+    ('rain', '\u2068rain\u202e\u2069')
+    """
+    text = _CONTROLS.sub("\ufffd", text)
+    if not _DIRECTED.search(text):
+        return text
+    depth, kept = 0, []
+    for sign in text:
+        depth += ("\u2066" <= sign <= _ISOLATE) - (sign == _END)
+        # An end without a beginning would end ours.
+        kept.append(sign if depth >= 0 else "")
+        depth = max(depth, 0)
+    return f"{_ISOLATE}{''.join(kept)}{_END * (depth + 1)}"
+
+
 def shown_names(names: Sequence[object]) -> list[str]:
-    """Return the names as text, less their common beginning.
+    """Return the names as text, less their common beginning, as a page may show them.
 
     >>> shown_names(["TAG_web", "TAG_wiki"])
     ['web', 'wiki']
     """
     plain = [str(name) for name in names]
     cut = len(common_beginning(plain))
-    return [name[cut:] for name in plain]
+    return [isolated(name[cut:]) for name in plain]
 
 
 def packed(values: Any, kind: str = "<f4") -> str:
