@@ -70,11 +70,13 @@ def _record_in(line: str) -> dict[str, Any] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    level = [record]
+    if not isinstance(record, dict):
+        return None
+    level: list[Any] = [record]
     for _ in range(DEEPEST):
         lists = [each.values() if isinstance(each, dict) else each for each in level]
         level = [child for each in lists for child in each if isinstance(child, dict | list)]
-    return record if isinstance(record, dict) and not level else None
+    return None if level else record
 
 
 def _why_nothing(folder: Path, files: list[Path], others: int, broken: int) -> str:
@@ -203,7 +205,7 @@ def _pictures(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
         paths = [path for suffix in kinds if (path := folder / f"{stem}{suffix}").is_file()]
         small = [path for path in paths if path.stat().st_size <= LARGEST_PICTURE]
         if not small:
-            left_out += [path.name for path in paths]
+            left_out += [isolated(path.name) for path in paths]
             continue
         content = base64.b64encode(small[0].read_bytes()).decode("ascii")
         address = f"data:{kinds[small[0].suffix]};base64,{content}"
