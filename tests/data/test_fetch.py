@@ -294,6 +294,7 @@ def test_a_redirect_is_followed_and_what_it_brings_is_verified(serve, tmp_path):
     [
         ("file:///etc/passwd", "answers HTTP 302"),
         ("/again", "answers HTTP 302"),
+        ("http://[::1", "Invalid IPv6"),
         ("ftp://127.0.0.1:1/x", "leads to 'ftp://127.0.0.1:1/x'; only http and https are followed"),
     ],
 )

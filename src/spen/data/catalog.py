@@ -435,7 +435,7 @@ class _Transfer:
             return words
         except (FetchError, _TooSlowError):
             raise
-        except (OSError, http.client.HTTPException, UnicodeError) as problem:
+        except (OSError, http.client.HTTPException, ValueError) as problem:
             return f"no connection, {getattr(problem, 'reason', problem)}"
         with response:
             is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {begin}-")

@@ -29,14 +29,16 @@ from spen.objectives.label_wise import CrossEntropy
 LARGEST_LABELLING = 4_000_000
 """Entries of the label matrix that a page looks at; of more rows a random part is taken."""
 
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""A browser shows no control characters, and half a surrogate pair cannot be written."""
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\ud800-\udfff]"
+)
+"""Control characters, some that turn the direction of text, and halves of surrogate pairs."""
 
 _DIRECTED = re.compile(
-    "[\u0590-\u08ff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff"
-    "\U00010800-\U00010fff\U0001e800-\U0001efff]"
+    "[\u0590-\u08ff\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff"
+    "\U0001e800-\U0001efff]"
 )
-"""What is written from right to left, or turns the direction of what follows."""
+"""What is written from right to left, and isolates."""
 
 _ISOLATE, _END = "\u2068", "\u2069"
 
@@ -181,11 +183,12 @@ def isolated(text: str) -> str:
     r"""Return text that turns the direction of nothing that stands beside it.
 
     Isolates in characters, unlike those in markup, also hold in titles, attributes and scripts.
+    What a browser would obey without showing it is replaced by a mark.
 
-    >>> isolated("rain"), isolated("rain\u202e")
-    ('rain', '\u2068rain\u202e\u2069')
+    >>> isolated("rain"), isolated("rain\u202e"), ascii(isolated("\u05d0"))
+    ('rain', 'rain�', "'\\u2068\\u05d0\\u2069'")
     """
-    text = _CONTROLS.sub("\ufffd", text)
+    text = _UNSEEN.sub("\ufffd", text)
     if not _DIRECTED.search(text):
         return text
     depth, kept = 0, []
