@@ -27,8 +27,6 @@ TURNING = [
 ]
 """Names of which some are written from right to left, or would turn what follows them."""
 
-OPEN, CLOSED = "\u2066\u2067\u2068", "\u2069"
-
 
 def node() -> str | None:
     """Return where node is: the package that type checks bring, or the machine's own."""

@@ -15,10 +15,9 @@ import spen
 from spen.batch.splits import Split
 from spen.cli.report import report
 from spen.errors import InputError
-from spen.report.charts import shorten
 from spen.report.folder import folder_facts
 from spen.report.page import gather, render, write_page
-from spen.report.subject import Judged, isolated
+from spen.report.subject import Judged
 
 NASTY = [
     "<script>alert(1)</script>", 'a "quoted" & <b>bold</b> \'name\'', "</script><img src=x>",
@@ -31,12 +30,11 @@ class Tags(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.tags, self.words, self.addresses, self.attributes = [], [], [], []
+        self.tags, self.words, self.addresses, self.open = [], [], [], []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         values = dict(attrs)
-        self.attributes += filter(None, values.values())
         self.addresses += [
             values[key] for key in ("src", "href", "action", "data") if key in values
         ]
@@ -210,17 +208,10 @@ def test_records_cut_off_in_mid_line_and_of_mixed_versions(tmp_path, capsys):
     assert "versions not recorded" in words
 
 
-def test_records_that_would_break_the_page(tmp_path, capsys):
-    deep = ["[" * depth + "]" * depth for depth in (60, 900, 100_000)]
-    odd = [record(settings={"x": 0}).replace('"x": 0', f'"x": {text}') for text in deep]
-    odd += ["1" * 5000, "7", '"text"', "null", "NaN"]
-    scores = [record(seed=k, metrics={"f1": f}) for k, f in enumerate((80.0, 10**400, 1e308))]
-    scores += [record(seed=9, metrics={"f1": 0}).replace('"f1": 0', '"f1": Infinity')]
-    (tmp_path / "records.jsonl").write_text("\n".join(odd + scores))
+def test_a_pipe_among_the_records_is_no_file_of_records(tmp_path, capsys):
+    (tmp_path / "records.jsonl").write_text(record() + "\n")
     os.mkfifo(tmp_path / "records-pipe.jsonl")
-    words = " ".join(read(folder_page(tmp_path, capsys)).words)
-    assert f"{len(odd)} lines are cut off or damaged" in words
-    assert "80.00" in words
+    assert "1 runs" in " ".join(read(folder_page(tmp_path, capsys)).words)
 
 
 def test_folds_that_differ_by_a_row_are_one_line(tmp_path):
@@ -314,60 +305,6 @@ def test_solvers_that_keep_no_trace(inference):
     facts = gather("a model", clf, Judged.of(data.test, "new rows"))
     assert facts["examples"]["examples"]
     assert "</html>" in render(facts)
-
-
-TURNED = [
-    "\u202eevil",
-    "\u2066isolate",
-    "end\u2069\u2069\u202e",
-    "\u05e9\u05dc\u05d5\u05dd 1",
-    "plain",
-    "c\x1b\x85",
-]
-
-
-def leaks(text: str) -> bool:
-    """Whether a text turns the direction of what follows it."""
-    open_ones = [0]
-    for sign in text:
-        if "\u2066" <= sign <= "\u2068":
-            open_ones.append(0)
-        elif sign == "\u2069" and len(open_ones) > 1:
-            open_ones.pop()
-        elif sign in "\u202a\u202b\u202d\u202e":
-            open_ones[-1] += 1
-        elif sign == "\u202c":
-            open_ones[-1] = max(0, open_ones[-1] - 1)
-    return len(open_ones) > 1 or open_ones[0] > 0
-
-
-def test_names_turn_no_text_around_them():
-    for name in TURNED:
-        for shown in (isolated(name), isolated(isolated(name)), shorten(isolated(name * 9), 12)):
-            assert not leaks(shown)
-            # Nor does it end what somebody else has begun.
-            assert leaks("\u2068\u202e" + shown)
-    classifier, rows = fitted(TURNED)
-    page = render(gather("\u202etitle", classifier, Judged.of(rows, "rows")))
-    assert not any(map(leaks, facts_in(page)["examples"]["names"])), "as the script has them"
-    tags = read(page)
-    texts = [*tags.words, *tags.attributes]
-    assert any("evil" in text for text in texts)
-    assert [text for text in texts if leaks(text)] == []
-    assert not any(sign in text for text in texts for sign in "\x1b\x85")
-
-
-def test_names_in_records_turn_no_text_around_them(tmp_path, capsys):
-    odd = "odd\u202e"
-    own = {"experiment": odd, "dataset": odd, "rule": odd, "versions": {odd: odd}}
-    own["metrics"] = {odd: 1.0, "f1": 2.0}
-    lines = [record(seed=k, method=f"{odd}{k}", **own) for k in range(2)]
-    (tmp_path / "records.jsonl").write_text("\n".join(lines))
-    (tmp_path / f"{odd}.png").write_bytes(b"x")
-    tags = read(folder_page(tmp_path, capsys))
-    texts = [*tags.words, *tags.attributes]
-    assert sum("odd" in text for text in texts) > 5
-    assert [text for text in texts if leaks(text)] == []
 
 
 def test_names_turn_the_direction_of_nothing_else(tmp_path, capsys):
