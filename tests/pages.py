@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from importlib.resources import files
@@ -15,6 +16,16 @@ from spen.batch.splits import Split
 from spen.report.subject import Judged, Subject
 
 ASSETS = files("spen.report") / "assets"
+
+TURNING = [
+    "\u05d0\u05d1 \u05d2",
+    "abc\u202eevil",
+    "\u0645\u0637\u0631",
+    "\u2067open",
+    "end\u2069",
+    "sun",
+]
+"""Names of which some are written from right to left, or would turn what follows them."""
 
 
 def node() -> str | None:
@@ -68,3 +79,16 @@ def fitted(names=None, *, labels=6, rows=80, **settings):
 def subject_of(**settings) -> Subject:
     classifier, rows = fitted(**settings)
     return Subject(classifier, Judged.of(rows, "the test rows"))
+
+
+def are_isolated(texts) -> bool:
+    """Whether what is written from right to left stands in isolates, all of which are closed."""
+    for text in texts:
+        depth = 0
+        for sign in text:
+            depth += ("\u2066" <= sign <= "\u2068") - (sign == "\u2069")
+            if depth < 0 or (not depth and "\u0590" <= sign <= "\u08ff"):
+                return False
+        if depth or re.search("[\u061c\u200e\u200f\u202a-\u202e]", text):
+            return False
+    return True

@@ -1,5 +1,5 @@
 """The command line as ``python -m spen``."""
 
-from spen.cli.app import main
+from spen.cli import main
 
 main()

@@ -101,3 +101,33 @@ def test_without_the_paper_its_commands_say_what_to_install(command):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert f"spen {command[0]} is in another package: pip install spen-paper" in done.stderr
+
+
+WAYS = [[SPEN], [sys.executable, "-m", "spen"]]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["script", "module"])
+@pytest.mark.parametrize("module", ["cyclopts", "numpy"])
+def test_ctrl_c_during_imports_is_one_line(tmp_path, way, module):
+    pressed = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"
+    (tmp_path / f"{module}.py").write_text(pressed)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [*way, "data", "show", "yeast"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert (done.returncode, done.stderr) == (130, "spen: stopped\n")
+
+
+def test_ctrl_c_during_work_is_one_line():
+    program = (
+        "import os, signal, time\n"
+        "from spen.data import catalog\n"
+        "catalog.find = lambda name: (os.kill(os.getpid(), signal.SIGINT), time.sleep(60))\n"
+        "from spen.cli import main\n"
+        "main(['data', 'list'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "spen: stopped\n")

@@ -4,8 +4,10 @@ import contextlib
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +16,11 @@ import pytest
 import spen
 from spen.batch.splits import Split
 from spen.cli.app import main
+from spen.cli.files import check_out
 from spen.cli.predict import _write
+from spen.cli.show import UNSEEN, show_table
+from spen.training import loop
+from spen.training.checkpoint import Run
 
 LABELS = ["sun", "sea;side", "snow"]
 
@@ -132,6 +138,8 @@ def test_fit_prints_json(folder):
         (["fit", "{f}/train.csv", "--labels", "sun,snw", "--out", "{f}/x.spen"], "Did you mean"),
         (["fit", "{f}/none.csv", "--labels", "sun", "--out", "{f}/x.spen"], "none.csv"),
         (["fit", "{f}/train.csv", "--labels", "sun", "--out", "{f}"], "is a folder"),
+        (["fit", "{f}/pipe", "--labels", "sun", "--out", "{f}/x.spen"], "not a regular file"),
+        (["fit", "{f}/pipe", "--labels", "sun", "--format", "csv", "--out", "{f}/x"], "regular"),
         (["fit", "{f}/train.csv", "--labels", "sun", "--hidden", "a", "--out", "{f}/x"], "widths"),
         (["fit", "{f}/train.csv", "--labels", "a", "--out", "{f}/x.spen"], "expected 0 or 1"),
         (["fit", "{f}/train.csv", "--labels", "sun"], "out"),
@@ -151,6 +159,8 @@ def test_a_users_mistake_is_one_line_and_exit_code_two(folder, arguments, messag
     write_csv(folder / "fewer.csv", [[1, 2, 3]], ["a", "b", "c"])
     write_csv(folder / "renamed.csv", [[1, 2, 3, 4]], ["A", "b", "c", "d"])
     (folder / "bad.csv").write_text("a,b,c,d,sun\n1,2,x\n")
+    if not (folder / "pipe").exists():
+        os.mkfifo(folder / "pipe")
     before = sorted(path.name for path in folder.iterdir())
     result = run(*(a.format(f=folder) for a in arguments), check=False)
     assert result.returncode == 2
@@ -199,3 +209,170 @@ def test_a_libsvm_file_is_counted_as_the_training_file_was(tmp_path, base):
     soft = np.array([line.split(",") for line in out.stdout.splitlines()[1:]], dtype=float)
     expected = spen.load(tmp_path / "m.spen").predict_proba(np.array([[0, 1, 0], [0, 0, 1]]))
     assert np.allclose(soft, expected, rtol=1e-4)
+
+
+PLACES = {
+    "under a file": "train.csv/x",
+    "a folder": ".",
+    "a file system of the kernel": "/proc/spen/x",
+    "a long name": "y" * 300,
+    "a long name in a new folder": "new/" + "y" * 300,
+    "a loop of links": "loop/x",
+}
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "report", "demo"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    folder, command, place, monkeypatch
+):
+    if not (folder / "loop").is_symlink():
+        (folder / "loop").symlink_to("loop")
+
+    def work(*arguments, **options):
+        raise AssertionError("the work began")
+
+    for start in ("data.load.load_dataset", "estimators.model_file.load", "cli.demo._models"):
+        monkeypatch.setattr(f"spen.{start}", work)
+    before = sorted(path.name for path in folder.iterdir())
+    out = folder / PLACES[place]
+    if command == "demo" and place == "a folder":
+        out = folder / "train.csv"
+    inputs = {
+        "fit": [folder / "train.csv", "--labels", "sun"],
+        "predict": [folder / "m.spen", folder / "test.csv"],
+        "report": [folder / "m.spen"],
+        "demo": [],
+    }
+    result = run(command, *inputs[command], "--out", out, check=False)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "cannot be written: " in result.stderr or "is a folder" in result.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before, "nothing is left behind"
+
+
+def test_places_that_can_be_written(folder, tmp_path):
+    for place in (tmp_path / "new" / "folder" / "x", tmp_path / "x", Path("/dev/null")):
+        check_out(place)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_memory_is_one_line(folder, monkeypatch):
+    said = "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"
+    fit = ["fit", folder / "train.csv", "--labels", "sun", "--out", folder / "x.spen"]
+    for problem in (MemoryError(), RuntimeError(said)):
+        monkeypatch.setattr("spen.data.load.load_dataset", raising(problem))
+        result = run(*fit, check=False)
+        assert result.returncode == 2
+        assert result.stderr.startswith("spen: there is not enough memory for this. Take fewer")
+        assert result.stderr.count("\n") == 1
+    monkeypatch.setattr("spen.data.load.load_dataset", raising(RuntimeError("a bug")))
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(*fit)
+
+
+def raising(problem):
+    def fail(*arguments, **options):
+        raise problem
+
+    return fail
+
+
+def test_a_model_file_does_not_tell_where_it_was_made(folder):
+    content = (folder / "m.spen").read_bytes()
+    for told in (str(folder), "train.csv", "spen fit", "--out"):
+        assert told.encode() not in content
+
+
+ODD = ["sun\x1b[2J", "sea\u202e", "snow\n\x9b31m"]
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """A folder with a file and a model whose labels' names a terminal would obey."""
+    path = tmp_path_factory.mktemp("odd")
+    X = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
+    names = {"label_names": ODD, "feature_names": ["a", "b", "c\x1b[2J"]}
+    np.savez(path / "rows.npz", X=X, Y=(X > 0).astype(np.int8), **names)
+    run("fit", path / "rows.npz", "--hidden", "", "--epochs", 2, "--out", path / "m.spen")
+    return path
+
+
+def test_names_do_not_command_a_terminal(odd):
+    commands = [
+        ["data", "show", odd / "rows.npz"],
+        ["data", "show", odd / "rows.npz", "--json"],
+        ["data", "show", odd / "none\x1b[2J.npz"],
+        ["predict", odd / "m.spen", odd / "rows.npz", "--form\x1b[2J"],
+        ["fit", odd / "rows.npz", "--labels", "\x1b[2J\u202e,b,c", "--out", odd / "\x1b[2J.spen"],
+    ]
+    for command in commands:
+        result = run(*command, check=False)
+        for text in (result.stdout, result.stderr):
+            assert not UNSEEN.search(text.replace("\n", "")), text
+    shown, told = (run(*command).stdout for command in commands[:2])
+    assert "sun\\x1b[2J" in shown
+    assert "sea\\u202e" in shown
+    assert sorted(name for name, _ in json.loads(told)["top_labels"]) == sorted(ODD)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_predictions_keep_names_in_files_and_spell_them_out_on_a_terminal(odd):
+    command = ["predict", odd / "m.spen", odd / "rows.npz", "--write", "probabilities"]
+    run(*command, "--out", odd / "p.csv")
+    with (odd / "p.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == ODD
+    with contextlib.redirect_stdout(io.StringIO()) as piped:
+        main([str(word) for word in command])
+    assert next(csv.reader(io.StringIO(piped.getvalue()))) == ODD
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        main([str(word) for word in command])
+    assert not UNSEEN.search(terminal.getvalue().replace("\n", ""))
+    assert terminal.getvalue().startswith("sun\\x1b[2J,sea\\u202e,snow\\n\\x9b31m\n")
+
+
+def test_tables_on_a_terminal_spell_names_out():
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        show_table("title\x07", ["name\x07"], [[name] for name in ODD])
+    assert "sun\\x1b[2J" in terminal.getvalue()
+    for sign in ("\x07", "\x1b[2J", "\u202e", "\x9b"):
+        assert sign not in terminal.getvalue()
+
+
+def test_a_fit_that_was_stopped_goes_on_from_its_checkpoint(folder, tmp_path, monkeypatch):
+    fit = ["fit", folder / "train.csv", "--labels", ",".join(LABELS), "--hidden", "8",
+           "--epochs", 3]  # fmt: skip
+    run(*fit, "--out", tmp_path / "whole.spen")
+    kept = ["--checkpoint", tmp_path / "kept", "--out", tmp_path / "m.spen"]
+    save, saves = Run.save, []
+
+    def save_or_stop(self):
+        save(self)
+        saves.append(self)
+        if len(saves) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "save", save_or_stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(*fit, *kept)
+    assert not (tmp_path / "m.spen").exists()
+    epochs = []
+    train = loop._train_epoch
+    monkeypatch.setattr(loop, "_train_epoch", lambda *a: epochs.append(1) or train(*a))
+    run(*fit, "--out", tmp_path / "again.spen")
+    in_all = len(epochs)
+    epochs.clear()
+    run(*fit, *kept)
+    assert 0 < len(epochs) < in_all
+    whole, resumed = (spen.load(tmp_path / name) for name in ("whole.spen", "m.spen"))
+    X = np.loadtxt(folder / "unlabelled.csv", delimiter=",", skiprows=1)
+    assert (whole.predict_proba(X) == resumed.predict_proba(X)).all()
+
+    other = run(*fit, "--seed", 1, *kept, check=False)
+    assert other.returncode == 2
+    assert other.stderr.count("\n") == 1
+    assert "belongs to another" in other.stderr

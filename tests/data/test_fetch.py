@@ -1,8 +1,10 @@
 """Downloads from a server that serves well, cuts off, lies, or is not there."""
 
 import hashlib
+import io
 import threading
 from pathlib import Path
+from urllib.request import Request
 
 import numpy as np
 import pytest
@@ -206,7 +208,7 @@ def test_a_server_that_never_resumes_and_always_cuts_off_is_given_up(serve, tmp_
     assert len(server.ranges) == 1 + catalog.FUTILE
 
 
-def test_a_server_that_drips_is_given_up(serve, tmp_path, monkeypatch):
+def test_a_server_that_brings_a_byte_and_hangs_up_is_given_up(serve, tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "ATTEMPTS", 6)
     server = serve(lambda handler: good(handler, stop=handler.begin() + 1))
     assert_fails(server, tmp_path, "go on from byte 6", left=["set.arff.partial"])
@@ -287,11 +289,69 @@ def test_a_redirect_is_followed_and_what_it_brings_is_verified(serve, tmp_path):
     assert_fails(serve(redirect("/elsewhere"), wrong), tmp_path, "must have the sha256")
 
 
-@pytest.mark.parametrize("address", ["file:///etc/passwd", "/again", "ftp://127.0.0.1:1/x"])
-def test_a_redirect_that_leads_nowhere_is_refused(serve, tmp_path, address):
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("file:///etc/passwd", "answers HTTP 302"),
+        ("/again", "answers HTTP 302"),
+        ("http://[::1", "Invalid IPv6"),
+        ("ftp://127.0.0.1:1/x", "leads to 'ftp://127.0.0.1:1/x'; only http and https are followed"),
+    ],
+)
+def test_a_redirect_that_leads_nowhere_is_refused(serve, tmp_path, address, words):
     server = serve(redirect(address))
-    assert_fails(server, tmp_path, "answers HTTP 302|no connection")
+    assert_fails(server, tmp_path, words)
     assert len(server.ranges) < 20
+
+
+def test_a_redirect_does_not_lead_from_https_to_http():
+    request = Request("https://example.org/x")
+    follow = catalog._Redirects().redirect_request
+    assert follow(request, None, 302, "Found", {}, "https://example.com/y").type == "https"
+    with pytest.raises(FetchError, match="only https are followed"):
+        follow(request, io.BytesIO(), 302, "Found", {}, "http://example.com/y")
+
+
+def drips_bytes(handler, give_up):
+    """Send two fifths of the file at once, and then a byte at a time for ever."""
+    good(handler, stop=120_000)
+    while not give_up.wait(0.002):
+        handler.body(BYTES[120_000:120_001])
+
+
+def drips_headers(handler, give_up):
+    handler.body(b"HTTP/1.1 200 OK\r\nX: ")
+    while not give_up.wait(0.002):
+        handler.body(b"X")
+
+
+def drips_sizes_of_chunks(handler, give_up):
+    handler.answer(200, Transfer_Encoding="chunked")
+    while not give_up.wait(0.002):
+        handler.body(b"0")
+
+
+@pytest.mark.parametrize("drips", [drips_bytes, drips_headers, drips_sizes_of_chunks])
+def test_a_server_that_drips_is_given_up_and_the_next_one_goes_on(
+    serve, tmp_path, monkeypatch, drips
+):
+    monkeypatch.setattr(catalog, "WINDOW", 0.05)
+    monkeypatch.setattr(catalog, "SLOWEST", 1e8)
+    give_up = threading.Event()
+    server = serve(lambda handler: drips(handler, give_up))
+    left = ["set.arff.partial"] if drips is drips_bytes else []
+    try:
+        assert_fails(server, tmp_path, "the server is too slow, it sent [0-9]+ bytes in", left=left)
+    finally:
+        give_up.set()
+    assert len(server.ranges) == 1, "another attempt would be as slow"
+    monkeypatch.undo()
+    have = (tmp_path / "set.arff.partial").stat().st_size if left else 0
+    assert have >= 120_000 or not left
+    good_server = serve(good)
+    get(good_server, tmp_path)
+    assert_in_place(tmp_path)
+    assert good_server.ranges[0] == (f"bytes={have}-" if left else None)
 
 
 def test_a_failure_leaves_the_other_files_alone(serve, tmp_path):
@@ -365,7 +425,8 @@ def test_two_at_once_do_not_write_into_one_file(serve, tmp_path):
 def test_bad_arguments(tmp_path):
     with pytest.raises(spen.UnknownNameError, match="Did you mean 'yeast'"):
         catalog.fetch("yaest", tmp_path)
-    for address in ("file:///etc", "example.org", ""):
+    bad = ("http://[::1", "http://", "http://:80", "http://a:b", "http://a\nb", "http://a b")
+    for address in ("file:///etc", "example.org", "", *bad):
         with pytest.raises(spen.InputError, match="must start with http"):
             catalog.fetch("yeast", tmp_path, base_url=address)
     (tmp_path / "a file").touch()

@@ -1,8 +1,9 @@
 """ARFF and XML files that are wrong: an error that says where."""
 
 import pytest
-from reading import DENSE, HEAD, MEKA, SPARSE, little_memory
+from reading import DENSE, HEAD, MEKA, arff, little_memory
 
+from spen.batch.limits import limits
 from spen.data.load import load_dataset, open_rows
 from spen.errors import InputError
 
@@ -167,13 +168,47 @@ def test_attributes_of_too_many_values(tmp_path):
 
 
 def test_rows_that_stand_for_far_more_than_they_say(tmp_path, monkeypatch):
-    monkeypatch.setattr("spen.data.arff.MOST_ENTRIES", 10_000)
+    monkeypatch.setattr("spen.data.reader.MOST_ENTRIES", 10_000)
+    monkeypatch.setattr(limits, "growth", 1 << 18)
     attributes = "".join(f"@attribute a{i} {{1,0}}\n" for i in range(200))
     path = tmp_path / "a.arff"
     path.write_text(f"@relation r\n{attributes}@data\n" + "{}\n" * 1000)
-    with pytest.raises(InputError, match="line 253: what these sparse rows leave out"):
+    match = r"a\.arff has 8 KiB, but reading it takes matrices of .*SPEN_LIMIT_GROWTH="
+    with pytest.raises(InputError, match=match):
         load_dataset(path, labels=1)
-    monkeypatch.setattr("spen.data.dataset.LARGEST_DENSE", 1000)
-    path.write_text(SPARSE.replace("2 1}", "2 ?}") + "{}\n" * 300)
-    with pytest.raises(InputError, match=r"a\.arff: missing labels need a dense matrix"):
+    assert sum(len(chunk) for chunk in open_rows(path, labels=1).chunks()) == 1000
+    names = "".join(f"@attribute y{i} {{0,1}}\n" for i in range(50))
+    rows = "{}\n" * 1000 + "{1 ?}\n"
+    path.write_text(f"@relation r\n@attribute a real\n{names}@data\n{rows}")
+    with pytest.raises(InputError, match="a dense matrix, since labels are missing, of 392 KiB"):
+        load_dataset(path, labels=-50)
+    monkeypatch.setattr(limits, "growth", 1 << 20)
+    assert len(load_dataset(path, labels=-50).train) == 1001
+    monkeypatch.setattr(limits, "table", 100_000)
+    with pytest.raises(InputError, match=r"holds a dense matrix, since.*SPEN_LIMIT_TABLE="):
+        load_dataset(path, labels=-50)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "line", "first", "name"),
+    [
+        ("a {b,c,d}\n'a=b' numeric", 3, 2, "a=b"),
+        ("'a=b' numeric\na {b,c,d}", 3, 2, "a=b"),
+        ("a {'b=c',d,e}\nz real\n'a=b' {c,d,e}", 4, 2, "a=b=c"),
+        ("colour {green,red}\n'colour=red' {no,yes}", 3, 2, "colour=red"),
+    ],
+)
+def test_no_two_features_have_one_name(tmp_path, attributes, line, first, name):
+    path = tmp_path / "a.arff"
+    path.write_text(arff(f"{attributes}\ny {{0,1}}", ""))
+    with pytest.raises(InputError) as caught:
         load_dataset(path, labels=["y"])
+    assert f"a.arff, line {line}: " in str(caught.value)
+    assert f"is called {name!r}, as one of line {first} is. Rename either" in str(caught.value)
+
+
+def test_labels_are_named_once(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("1 1 2\n0 0:1\n")
+    with pytest.raises(InputError, match="labels names 'rain' twice"):
+        load_dataset(path, labels=["rain", "rain"])

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading import DENSE, FILES
-from scipy import sparse
+from torture import readers
+from torture.readers import consistent
 
-from spen.data.dataset import Dataset
 from spen.data.load import load_dataset
 from spen.errors import InputError
 
@@ -53,22 +52,6 @@ def read_or_refuse(path: Path, form: str | None) -> None:
     assert str(path) in said
 
 
-def consistent(data: Dataset) -> None:
-    for part in (data.train, data.valid, data.test):
-        if part is None:
-            continue
-        assert part.X.shape == (len(part), len(data.feature_names))
-        assert part.Y.shape == (len(part), len(data.label_names))
-        for matrix in (part.X, part.Y):
-            if sparse.issparse(matrix):
-                matrix.check_format(full_check=True)
-                assert matrix.has_canonical_format
-        numbers = part.X.data if sparse.issparse(part.X) else part.X
-        assert np.isfinite(numbers).all()
-        labels = part.Y.data if sparse.issparse(part.Y) else part.Y
-        assert (np.isin(labels, (0, 1)) | np.isnan(labels)).all()
-
-
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz") / "file"
@@ -107,3 +90,8 @@ def test_other_bytes_as_xml_are_refused(scratch, content):
     scratch.with_name("a.xml").write_bytes(b"<labels>" + content)
     with pytest.raises(InputError):
         load_dataset(scratch.with_name("a.arff"))
+
+
+def test_broken_files_and_files_that_would_fill_memory():
+    """The short form of ``make torture``."""
+    assert [found for *found, reached in readers.figures(0.0002) if not reached] == []

@@ -166,6 +166,10 @@ def test_known_data_sets_that_are_one_file_are_divided_by_rows(write, tmp_path, 
     rows = "\n".join(f"{{0 {i}}}" for i in range(1, 7))
     write("bookmarks/bookmarks.arff", arff("x numeric\ny {0,1}", rows))
     write("bookmarks/bookmarks.xml", '<labels><label name="y"/></labels>')
+    with pytest.raises(InputError, match="has 1 labels; n_labels says 208"):
+        load_dataset("bookmarks")
+    one = replace(catalog.ENTRIES["bookmarks"], n_labels=1)
+    monkeypatch.setitem(catalog.ENTRIES, "bookmarks", one)
     with pytest.raises(InputError, match="has 6 rows; the data set has 87856"):
         load_dataset("bookmarks")
     small = replace(catalog.ENTRIES["bookmarks"], row_split=(3, 1, 2))

@@ -6,7 +6,7 @@ import browser
 import numpy as np
 import pytest
 import torch
-from pages import fitted
+from pages import TURNING, are_isolated, fitted
 
 import spen
 from spen.report.page import gather, write_page
@@ -236,3 +236,49 @@ def test_a_page_whose_answers_were_computed_beforehand(window, tmp_path):
     answer = example["answers"]["1=1"]["y"]
     assert shown(window) == pytest.approx(dict(zip(shown_names, answer, strict=True)))
     assert window.get_log("browser") == []
+
+
+def places_of(window, css: str) -> list[list[float]]:
+    """Return where each letter of an element's text is drawn, from left to right."""
+    return window.execute_script(
+        "const e = document.querySelector(arguments[0]), range = document.createRange();"
+        "const walk = document.createTreeWalker(e, NodeFilter.SHOW_TEXT), found = [];"
+        "while (walk.nextNode()) for (let k = 0; k < walk.currentNode.length; k++) {"
+        "  range.setStart(walk.currentNode, k); range.setEnd(walk.currentNode, k + 1);"
+        "  const box = range.getBoundingClientRect();"
+        "  if (box.width) found.push([walk.currentNode.data[k], box.left]); }"
+        "return found",
+        css,
+    )
+
+
+def test_a_name_does_not_turn_the_text_beside_it(window, tmp_path):
+    turned = ["\u202esun", "sea\u2069\u202e", "\u05e9\u05dc\u05d5\u05dd", "wind", "rain", "snow"]
+    classifier, rows = fitted(turned)
+    facts = gather("a page", classifier, Judged.of(rows, "rows"))
+    window.get(write_page(facts, tmp_path / "page.html").as_uri())
+    assert window.execute_script("return document.querySelectorAll('.bars li').length") == 6
+    for label in range(3):
+        press(window, "[aria-label='Free all labels that were set']")
+        press(window, f"[data-set='{label}=1']")
+        held = "[...document.querySelectorAll('.side p')].find(p => p.innerText.includes('Set by'))"
+        window.execute_script(f"{held}.id = 'held'")
+        letters = places_of(window, "#held")
+        last = [left for letter, left in letters if letter in "=1"]
+        assert last == sorted(last), "from left to right"
+        assert letters[-1][1] == max(left for _, left in letters), "the value stands last"
+
+
+def test_names_turn_the_direction_of_nothing_else(window, tmp_path):
+    """In what the script makes as well; see the test of the page without it."""
+    classifier, rows = fitted(TURNING)
+    path = write_page(gather("a page", classifier, Judged.of(rows, "rows")), tmp_path / "page.html")
+    window.get(path.as_uri())
+    press(window, "[data-set='0=1']")
+    shown = window.execute_script(
+        "const all = [...document.querySelectorAll('body *:not(script)')];"
+        "const own = (e) => [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data);"
+        "return all.flatMap(e => [...own(e), ...[...e.attributes].map(a => a.value)])"
+    )
+    assert sum("\u05d0" in text for text in shown) > 30
+    assert are_isolated(shown)

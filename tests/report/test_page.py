@@ -1,13 +1,14 @@
 """The page as a file: self-contained, escaped, and right for odd models and folders."""
 
 import json
+import os
 import re
 import time
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from pages import fitted
+from pages import TURNING, are_isolated, fitted
 from scipy import sparse
 
 import spen
@@ -62,7 +63,7 @@ def test_names_are_escaped_everywhere():
     assert "i" not in tags.tags
     assert "x" not in tags.tags
     assert tags.tags.count("img") == page.count("<img id=")
-    assert facts_in(page)["examples"]["names"] == NASTY
+    assert facts_in(page)["examples"]["names"] == [n.replace("\u2028", "\ufffd") for n in NASTY]
     assert NASTY[0] in tags.words
     assert "\u2028" not in re.search(r'id="facts">(.*?)</script>', page, re.DOTALL)[1]
 
@@ -73,9 +74,10 @@ def test_text_and_json_survive_what_names_may_hold():
     page = render(gather(odd[1], classifier, Judged.of(rows, odd[1])))
     page.encode("utf-8")
     tags = read(page)
-    assert facts_in(page)["examples"]["names"] == odd
-    assert tags.words.count("\ufffd\ufffd\ufffd") > 5, "in the heading, in tables and in drawings"
-    assert "<&>\u2028\ufffd" in tags.words
+    names = ["<&>\ufffd\ufffd", "\ufffd\ufffd\ufffd", "tab\tand\nline"]
+    assert facts_in(page)["examples"]["names"] == names
+    assert tags.words.count(names[1]) > 5, "in the heading, in tables and in drawings"
+    assert names[0] in tags.words
     assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f]", page), "nor in attributes"
 
 
@@ -206,6 +208,12 @@ def test_records_cut_off_in_mid_line_and_of_mixed_versions(tmp_path, capsys):
     assert "versions not recorded" in words
 
 
+def test_a_pipe_among_the_records_is_no_file_of_records(tmp_path, capsys):
+    (tmp_path / "records.jsonl").write_text(record() + "\n")
+    os.mkfifo(tmp_path / "records-pipe.jsonl")
+    assert "1 runs" in " ".join(read(folder_page(tmp_path, capsys)).words)
+
+
 def test_folds_that_differ_by_a_row_are_one_line(tmp_path):
     folds = [(2175, 242), (2175, 242), (2176, 241)]
     lines = [
@@ -277,12 +285,14 @@ def test_a_page_takes_its_place_at_once(tmp_path):
 
 def test_notes_travel_with_the_model_file(tmp_path):
     classifier, _ = fitted()
-    classifier.notes_["command"] = "spen fit <x>"
+    classifier.notes_ |= {"trained on": "<x>", "command": "spen fit /home/me/secret.csv"}
     classifier.save(tmp_path / "m.spen")
     again = spen.load(tmp_path / "m.spen")
     assert again.notes_ == classifier.notes_
     assert again.notes_["training rows"] == "80"
-    assert "spen fit &lt;x&gt;" in render(gather("a page", again))
+    page = render(gather("a page", again))
+    assert "&lt;x&gt;" in page
+    assert "secret" not in page, "as older files have it"
 
 
 @pytest.mark.parametrize(
@@ -295,3 +305,41 @@ def test_solvers_that_keep_no_trace(inference):
     facts = gather("a model", clf, Judged.of(data.test, "new rows"))
     assert facts["examples"]["examples"]
     assert "</html>" in render(facts)
+
+
+def test_names_turn_the_direction_of_nothing_else(tmp_path, capsys):
+    classifier, rows = fitted(TURNING)
+    page = render(gather("\u202etitle", classifier, Judged.of(rows, f"the rows of {TURNING[0]}")))
+    page = page[: page.index('<script type="application/json"')]
+    shown = re.split(r"<[^<>]*>", page) + re.findall(r'="([^"]*)"', page)
+    assert sum("\u05d0" in text for text in shown) > 20
+    assert sum("abc\ufffdevil" in text for text in shown) > 20
+    assert are_isolated(shown)
+    assert not are_isolated(TURNING[:1])
+    lines = [record(method=TURNING[0], dataset=TURNING[1], metrics={"f1": 1.0, TURNING[2]: 2.0})]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n")
+    words = read(folder_page(tmp_path, capsys)).words
+    assert any("\u05d0" in word for word in words)
+    assert are_isolated(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"a":' * 100_000,
+        '{"metrics": {"f1": 1}, "settings": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"metrics": {"f1": 1}, "settings": ' + '{"a":' * 900 + "1" + "}" * 901,
+        '{"metrics": {"f1": ' + "9" * 5000 + "}}",
+        "[" * 900 + "]" * 900,
+    ],
+    ids=["cut off", "lists", "settings", "digits", "a list"],
+)
+def test_records_that_are_nested_deeply_are_left_out(tmp_path, capsys, line):
+    (tmp_path / "records.jsonl").write_text(f"{line}\n{record()}\n")
+    assert "1 line is cut off or damaged" in " ".join(read(folder_page(tmp_path, capsys)).words)
+
+
+def test_numbers_that_are_no_scores_are_left_out(tmp_path, capsys):
+    odd = {"f1": 50.0, "a": float("inf"), "b": float("nan"), "c": 10**400, "d": -1e308}
+    (tmp_path / "records.jsonl").write_text(record(metrics=odd) + "\n" + record(seed=1) + "\n")
+    assert "50.00 ± 0.00" in " ".join(read(folder_page(tmp_path, capsys)).words)

@@ -19,6 +19,7 @@ class Limits:
 
     Attributes:
         table: the most that the matrices of one file of rows may take.
+        growth: the most that reading a file of rows may take beyond ten times the file.
         model: the most that a model file's tensors may take.
         chunk: the most that one matrix of soft labels takes while rows are predicted: so many
             rows are predicted at a time.
@@ -31,6 +32,7 @@ class Limits:
     """
 
     table: int = 2**33
+    growth: int = 2**27
     model: int = 2**34
     chunk: int = 2**26
 
@@ -42,14 +44,17 @@ class Limits:
             **{name: _bytes(os.environ[v], v) for name, v in names.items() if os.environ.get(v)}
         )
 
-    def check(self, size: int, name: str, what: str) -> None:
-        """Raise if a size is above the limit of this name; ``what`` begins the sentence."""
-        most = getattr(self, name)
+    def check(self, size: int, name: str, what: str, beside: int = 0) -> None:
+        """Raise if a size is above the limit of this name; ``what`` begins the sentence.
+
+        So many bytes ``beside`` the limit are allowed in any case.
+        """
+        most = getattr(self, name) + beside
         if size > most:
             raise InputError(
                 f"{what} of {in_words(size)}, and {in_words(most)} is the most that is allowed. "
                 f"If that is right, set spen.limits.{name}, or SPEN_LIMIT_{name.upper()}="
-                f"{in_words(size).replace(' ', '')}."
+                f"{in_words(size - beside).replace(' ', '')}."
             )
 
     def rows_at_once(self, labels: int) -> int:
@@ -71,7 +76,7 @@ def in_words(size: int) -> str:
     >>> in_words(2**30 + 1), in_words(100)
     ('1025 MiB', '1 KiB')
     """
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
+    for unit in ("TiB", "GiB", "MiB"):
         if size >= _UNITS[unit.upper()] and size % _UNITS[unit.upper()] == 0:
             return f"{size // _UNITS[unit.upper()]} {unit}"
     unit = "MiB" if size >= 2**20 else "KiB"

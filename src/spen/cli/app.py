@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -18,6 +19,7 @@ from spen.cli.evaluate import evaluate
 from spen.cli.fit import fit
 from spen.cli.predict import predict
 from spen.cli.report import report
+from spen.cli.show import visible
 from spen.errors import SpenError
 
 OF_THE_PAPER = {
@@ -43,6 +45,7 @@ app = App(
     name="spen",
     help="Structured Prediction Energy Networks: learned energies for structured prediction.",
     version=spen.__version__,
+    suppress_keyboard_interrupt=False,
 )
 app.command(demo)
 for command in (fit, predict, evaluate, report):
@@ -62,19 +65,33 @@ app.command(data)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one line and exit code 2."""
+    """Run the command line; a user's mistake, or too little memory, is one line and exit code 2."""
     tokens = sys.argv[1:] if arguments is None else arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name that the terminal cannot show is escaped, not an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
-    except KeyboardInterrupt:
-        print("spen: stopped", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
     except BrokenPipeError:
         # The reader, such as `head`, has had enough; nothing is left to tell it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (SpenError, CycloptsError, OSError) as problem:
-        print(f"spen: {problem}", file=sys.stderr)  # noqa: T201
-        sys.exit(2)
+        _fail(str(problem))
+    except RecursionError:
+        _fail("a file is nested too deeply to be read. It is damaged, or made to do harm.")
+    except (MemoryError, RuntimeError) as problem:
+        # torch says so in words of its own.
+        if isinstance(problem, RuntimeError) and not _NO_MEMORY.search(str(problem)):
+            raise
+        _fail(
+            "there is not enough memory for this. Take fewer rows, features or labels, or smaller "
+            f"settings. ({problem or 'MemoryError'})"
+        )
+
+
+_NO_MEMORY = re.compile("(can't|cannot) allocate memory|not enough memory|out of memory")
+
+
+def _fail(words: str) -> NoReturn:
+    print(f"spen: {visible(words)}", file=sys.stderr)  # noqa: T201
+    sys.exit(2)

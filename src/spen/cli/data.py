@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from spen.cli.files import parse_labels
-from spen.cli.show import download_bar, show_json, show_table
+from spen.cli.show import download_bar, say, show_json, show_table
 
 
 def list_sets(*, json: bool = False) -> None:
@@ -99,8 +99,6 @@ def show(
         ["label", "and", "rows", "share"],
         [(a, b, n, _percent(n, n_rows)) for a, b, n in figures.top_pairs],
     )
-    from spen.cli.show import say
-
     say("Label figures are over all rows together.")
 
 
@@ -122,8 +120,6 @@ def fetch(name: str, *, base_url: str | None = None, json: bool = False) -> None
         files = [asdict(file) | {"path": str(file.path)} for file in done]
         show_json({"name": name, "folder": str(done[0].path.parent), "files": files})
         return
-    from spen.cli.show import say
-
     for file in done:
         how = "downloaded" if file.downloaded else "was there already"
         sure = "verified" if file.verified else "not verified, since its checksum is not known"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spen.cli.files import check_out
 from spen.cli.show import say, text_table
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def demo(*, out: Path = Path("spen-demo")) -> None:
     Args:
         out: The folder for records, pictures, the model and the page.
     """
+    for name in ("synthetic.spen", "records.jsonl", "measurements.png", "report.html"):
+        check_out(out / name)
     say("16 labels in 4 blocks; in each block exactly one label is on. No model is told that.")
     say(f"Training each model twice: on 4/5 of {ROWS:,} rows to tune it, then on all of them.\n")
 
@@ -115,10 +118,11 @@ def _models(out: Path, data: Dataset) -> tuple[list[dict[str, Any]], LabelClassi
     try:
         records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
         clf = load(path)
-        same = [record["settings"] for record in records] == settings
-        if same and clf.seen_in_training(data.train.X).all():
+        rows = len(data.train)
+        same = [(r["settings"], r["n_train"]) for r in records] == [(s, rows) for s in settings]
+        if same and clf.notes_["training rows"] == f"{rows:,}":
             return records, clf
-    except (OSError, SpenError, ValueError, KeyError):
+    except (OSError, SpenError, ValueError, KeyError, TypeError, RecursionError):
         pass
     records, clf = [], models[list(models)[-1]]
     for (name, clf), setting in zip(models.items(), settings, strict=True):
@@ -145,7 +149,7 @@ def _models(out: Path, data: Dataset) -> tuple[list[dict[str, Any]], LabelClassi
                 "versions": versions(),
             }
         )
-    clf.notes_ |= {"trained on": data.name, "command": "spen demo"}
+    clf.notes_["trained on"] = data.name
     clf.save(path)
     lines = "".join(json.dumps(record) + "\n" for record in records)
     write_atomically(log, lines.encode())

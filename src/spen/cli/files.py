@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spen.data.dataset import Dataset
     from spen.estimators.base import LabelClassifier
+
+
+def check_out(path: Path) -> None:
+    """Find out before long work, not after, that its result cannot be written to a file.
+
+    What writing needs is done, and undone: folders are made, and a file beside the other one.
+    """
+    from spen.errors import InputError
+
+    # As it is written: the file that a link points to.
+    place = Path(os.path.realpath(path))
+    made: list[Path] = []
+    try:
+        for folder in reversed(place.parents):
+            if not folder.is_dir():
+                folder.mkdir()
+                made.append(folder)
+        if place.is_dir():
+            what = f"--out {path} is a folder. Name a file in it, such as {path / 'new'}."
+            raise InputError(what)
+        # A pipe or a device is written to; nothing takes its place.
+        if place.is_file() or not place.exists():
+            with tempfile.TemporaryFile(dir=place.parent):
+                pass
+        elif not os.access(place, os.W_OK):
+            raise PermissionError(0, "you may not write to it")
+    except OSError as problem:
+        what = f"--out {path} cannot be written: {problem.strerror}. Name another file."
+        raise InputError(what) from None
+    finally:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def parse_labels(text: str | None) -> Any:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-import shlex
 from pathlib import Path
 from typing import Any, Literal
 
-from spen.cli.files import parse_labels
+from spen.cli.files import check_out, parse_labels
 from spen.cli.show import show_json, show_table
 
 
@@ -24,6 +22,7 @@ def fit(
     epochs: int | None = None,
     seed: int = 0,
     device: str = "auto",
+    checkpoint: Path | None = None,
     json: bool = False,
 ) -> None:
     """Train a classifier on the training rows of a file, and write it to a model file.
@@ -44,12 +43,14 @@ def fit(
         epochs: The most passes over the data in the first stage of training.
         seed: Decides every random draw.
         device: "auto" takes a GPU where there is one; or cpu, cuda.
+        checkpoint: A folder that keeps how far training is. The same command goes on from there
+            after it was stopped, to the same model.
         json: Print one JSON object instead of text.
     """
-    command = _command(dict(locals()))
-    _check_out(out)
+    check_out(out)
     import time
 
+    from spen.data.catalog import ENTRIES
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
 
@@ -71,8 +72,12 @@ def fit(
         sample_weight=data.train.weight,
         label_names=data.label_names,
         feature_names=data.feature_names,
+        checkpoint=checkpoint,
+        resume=checkpoint is not None,
     )
-    classifier.notes_ |= {"trained on": train, "command": command}
+    if train in ENTRIES:
+        # The path of a file would tell strangers about this computer.
+        classifier.notes_["trained on"] = train
     classifier.save(out)
     record: dict[str, Any] = {
         "model": str(out),
@@ -95,29 +100,6 @@ def fit(
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)
-
-
-def _command(arguments: dict[str, Any]) -> str:
-    """Return the command line that these arguments come from, without what is default.
-
-    >>> _command({"train": "a set", "out": Path("m.spen"), "epochs": 3, "seed": 0, "json": True})
-    "spen fit 'a set' --out m.spen --epochs 3"
-    """
-    words = ["spen", "fit", arguments["train"]]
-    for name, parameter in inspect.signature(fit).parameters.items():
-        if name in ("train", "json") or name not in arguments:
-            continue
-        if arguments[name] != parameter.default:
-            words += [f"--{name}", str(arguments[name])]
-    return shlex.join(words)
-
-
-def _check_out(out: Path) -> None:
-    """Find out before a long fit, not after, that its result cannot be written."""
-    from spen.errors import InputError
-
-    if out.is_dir():
-        raise InputError(f"--out {out} is a folder. Name a file, such as {out / 'model.spen'}.")
 
 
 def _widths(text: str) -> Any:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from spen.cli.files import check_features, counts_from_zero, label_names
-from spen.cli.show import show_json
+from spen.cli.files import check_features, check_out, counts_from_zero, label_names
+from spen.cli.show import say, show_json, visible
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +56,8 @@ def predict(
         raise InputError("The standard output is closed. Name a file with --out.")
     if json and out is None:
         raise InputError("--json needs --out: predictions and JSON would mix on the output.")
+    if out is not None:
+        check_out(out)
     classifier = load(model, device)
     rows = open_rows(
         file,
@@ -76,8 +78,6 @@ def predict(
     if json:
         show_json({"model": str(model), "file": str(file), "out": str(out), "rows": count})
     else:
-        from spen.cli.show import say
-
         say(f"Wrote {count:,} rows to {out}")
 
 
@@ -85,6 +85,8 @@ def _write(classifier: LabelClassifier, rows: RowReader, kind: Kind, target: Tex
     """Write the predictions of all rows; return how many there were."""
     header, lines = _WRITERS[kind]
     names = label_names(classifier)
+    if target.isatty():
+        names = [visible(name) for name in names]
     writer = csv.writer(target, lineterminator="\n")
     if header is not None:
         writer.writerow(header(names))

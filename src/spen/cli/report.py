@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spen.cli.files import dataset_for
-from spen.cli.show import show_json
+from spen.cli.files import check_out, dataset_for
+from spen.cli.show import say, show_json
 
 if TYPE_CHECKING:
     from spen.estimators.base import LabelClassifier
@@ -38,25 +38,24 @@ def report(
         device: Where to compute.
         json: Print one JSON object instead of text.
     """
-    from spen.cli.show import say
     from spen.errors import InputError
     from spen.estimators.model_file import load
     from spen.report.page import gather, write_page
+    from spen.report.subject import isolated
 
     if not source.exists():
         raise InputError(f"{source} is not there. Name a model file or a run folder.")
     folder = source if source.is_dir() else None
     model = _model_in(source, needed=data is not None) if folder else source
     target = out or (source / "report.html" if folder else source.with_suffix(".html"))
-    if target.is_dir():
-        raise InputError(f"--out {target} is a folder. Name a file, such as {target / 'r.html'}.")
+    check_out(target)
     classifier, judged, labels = None, None, None
-    title = source.resolve().name
+    title = isolated(source.resolve().name)
     if model is not None:
         classifier = load(model, device)
         if data is not None:
             judged, labels = rows_of(classifier, data, format)
-            title = f"{title} on {Path(data).name}"
+            title = f"{title} on {isolated(Path(data).name)}"
     facts = gather(title, classifier, judged, labels=labels, folder=folder)
     write_page(facts, target)
     if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spen.data.catalog import Progress
+
+UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that turn the direction of text, and halves of surrogate pairs."""
+
+
+def visible(text: str) -> str:
+    r"""Return text whose control characters are spelled out, as Python does it.
+
+    A name may hold them, from whoever made the file, and a terminal would obey.
+
+    >>> print(visible("sea\x1b[2J\nside"))
+    sea\x1b[2J\nside
+    """
+    return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def show_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -33,10 +48,10 @@ def show_table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]])
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(visible(title)), title_justify="left")
     for i, name in enumerate(header):
         numbers = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left")
+        table.add_column(Text(visible(name)), justify="right" if numbers else "left")
     for row in cells:
         # As Text, because a label's name may hold brackets, which rich reads as markup.
         table.add_row(*map(Text, row))
@@ -51,7 +66,8 @@ def show_json(record: Mapping[str, Any]) -> None:
     """
     import json
 
-    print(json.dumps(record, ensure_ascii=False), flush=True)  # noqa: T201
+    text = json.dumps(record, ensure_ascii=False)
+    print(UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text), flush=True)  # noqa: T201
 
 
 @contextmanager
@@ -94,12 +110,12 @@ def _line_when_whole(file: Any, have: int) -> None:
 def _cell(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
 
 
 def say(text: str = "") -> None:
-    """Print a line for the person at the command line."""
-    print(text, flush=True)  # noqa: T201
+    """Print some lines for the person at the command line."""
+    print("\n".join(map(visible, text.split("\n"))), flush=True)  # noqa: T201
 
 
 def text_table(header: list[str], rows: list[list[str]]) -> str:
@@ -111,7 +127,7 @@ def text_table(header: list[str], rows: list[list[str]]) -> str:
     | linear | 80.0 |
     | a/b    | 9.1  |
     """
-    cells = [[cell.replace("|", "/") for cell in row] for row in [header, *rows]]
+    cells = [[visible(cell).replace("|", "/") for cell in row] for row in [header, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     lines = [
         "| " + " | ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)) + " |"

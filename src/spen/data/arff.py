@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -10,22 +11,24 @@ from xml.parsers import expat
 
 import numpy as np
 
+from spen.batch.limits import limits
 from spen.data import reader
+from spen.data.dataset import TIMES, check_size
 from spen.data.reader import Options, Rows, TextFile, TextReader, TokenError, pick_labels, shown
 from spen.errors import InputError
-
-MOST_ENTRIES = 1 << 24
-"""Entries that a block may have. Only what sparse rows leave out can stand for more."""
 
 MOST_VALUES = 1 << 16
 """Values that a nominal attribute may list."""
 
-LARGEST_XML = 1 << 26
+LARGEST_XML = 1 << 22
 """Bytes that a file of label names may have."""
 
 # A row of a dense file takes memory for each column of X. Attributes with very many values
 # would make it far larger than the file, so such files become sparse matrices.
 _WIDEST = 16
+
+_OF_A_NAME, _OF_AN_ATTRIBUTE = 300, 700
+"""Bytes that are needed for each, at most, beside the name's characters."""
 
 _PART = re.compile(r"[-_.](train|test|valid|val|dev)$", re.IGNORECASE)
 _OPTION = re.compile(r"(?:^|\s)-(C|c|split-number|split-percentage)\s+(\S+)")
@@ -51,7 +54,7 @@ _SPARSE_ROW = re.compile(rf"[ \t]*+\{{{_PAIR}[ \t]*+(?:,{_PAIR}[ \t]*+)*+")
 _REST = re.compile(r"[ \t]*+(?:,?[ \t]*+\{(?P<weight>[^{}]*)\}[ \t]*+)?(?:%.*)?", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Attribute:
     """A column of an ARFF file, and the columns that it becomes.
 
@@ -114,7 +117,11 @@ class ArffReader(TextReader):
                 what += f"{attribute.list_values()}; a label is numeric or {{0,1}}. Turn classes "
                 what += "into one such attribute each, or check which attributes are labels."
                 raise reader.fault(self.path, attribute.line, what)
+        # A long name of very many values is there many times.
+        length = sum(len(a.name) * len(a.suffixes) for a in attributes)
+        check_size(self.path, 4 * length, "names of columns")
         self.lay_out([[f"{a.name}{suffix}" for suffix in a.suffixes] for a in attributes], labels)
+        self._check_feature_names()
         self.one_hot = np.zeros(self.n_features + self.n_labels, bool)
         self.one_hot[self.starts] = [attribute.is_one_hot for attribute in attributes]
         # A sparse row leaves out the value of an attribute that is listed first. What that stands
@@ -123,6 +130,20 @@ class ArffReader(TextReader):
         omitted = zip(self.starts, first, strict=True)
         self._omitted = {c: value for c, value in omitted if value or self.one_hot[c]}
 
+    def _check_feature_names(self) -> None:
+        """Raise where a value makes the name of another feature: a {b,c,d} and an attribute a=b."""
+        if len(set(self.feature_names)) == self.n_features:
+            return
+        seen: dict[str, _Attribute] = {}
+        for i, attribute in enumerate(self._attributes):
+            names = () if i in self.labels else attribute.suffixes
+            for name in (f"{attribute.name}{suffix}" for suffix in names):
+                if name in seen:
+                    what = f"a feature that attribute {shown(attribute.name)} becomes is called "
+                    what += f"{shown(name)}, as one of line {seen[name].line} is. Rename either."
+                    raise reader.fault(self.path, attribute.line, what)
+                seen[name] = attribute
+
     def add_row(self, rows: Rows, text: str) -> None:
         """Add the row of a line that is neither empty nor a comment."""
         begin = text.lstrip(" \t")
@@ -130,7 +151,10 @@ class ArffReader(TextReader):
             return
         is_sparse = begin[0] == "{"
         if self._is_sparse is None:
-            is_wide = self.n_features > _WIDEST * len(self._attributes)
+            size, count = self.path.stat().st_size, len(self._attributes)
+            # A value has two characters at least, and is there twice while parts are joined.
+            allowed = count * (TIMES * size + limits.growth)
+            is_wide = self.n_features > _WIDEST * count or 4 * self.n_features * size > allowed
             self._is_sparse, self.is_dense = is_sparse, not (is_sparse or is_wide)
         if is_sparse != self._is_sparse:
             this, first = ("sparse", "dense") if is_sparse else ("dense", "sparse")
@@ -138,9 +162,6 @@ class ArffReader(TextReader):
             raise self.file.fault(what, len(text) - len(begin))
         row, end = self._read_sparse(text) if is_sparse else self._read_dense(text)
         rows.add(row, self._read_weight(text, end))
-        if len(rows.columns) > MOST_ENTRIES:
-            what = "what these sparse rows leave out stands for too many values to hold."
-            raise self.file.fault(f"{what} List each attribute's usual value first.")
 
     def _read_sparse(self, text: str) -> tuple[dict[int, float], int]:
         """Return the entries of a row ``{index value, …}``, and where it ends."""
@@ -160,7 +181,8 @@ class ArffReader(TextReader):
         row = _DENSE_ROW.match(text)
         assert row is not None, "it matches nothing as well"
         count, end = len(self._attributes), row.end("values")
-        values = list(enumerate(_DENSE_FIELD.findall(text, 0, end)))
+        # One more than there may be tells as much as all.
+        values = list(enumerate(_DENSE_FIELD.findall(text, 0, end)[: count + 1]))
         if len(values) < count:
             at = row.end() if values else end
             if text[at : at + 1] in ("", "{", "%"):
@@ -170,7 +192,7 @@ class ArffReader(TextReader):
             raise self.file.fault(f"expected {expected}; received {shown(text[at:])}.", at)
         matches = _DENSE_FIELD.finditer(text)
         if len(values) > count:
-            end = [match.end() for match in _DENSE_FIELD.finditer(text)][count - 1]
+            end = next(itertools.islice(_DENSE_FIELD.finditer(text), count - 1, None)).end()
         return self.read_row(values[:count], matches, self._known, ""), end
 
     def _read_field(self, field: str | tuple[int, str]) -> tuple[int, float]:
@@ -315,12 +337,17 @@ def _read_header(file: TextFile) -> tuple[str, list[_Attribute], int, str]:
             raise file.fault(what, match.start(1))
         if keyword == b"@data":
             break
+        if keyword == b"@relation" and declared:
+            raise file.fault("@relation stands once, above the attributes.", match.start(1))
         declared.append((file.line, keyword, match.start(2), match[2]))
     else:
         file.line = declared[-1][0] if declared else 1
         raise file.fault("the file ends before @data. Is it cut short?")
     if match[2] and not match[2].startswith(b"%"):
         raise file.fault("rows must start on the line after @data.")
+    names = sum(rest.count(b",") for *_, rest in declared)
+    size = _OF_AN_ATTRIBUTE * len(declared) + _OF_A_NAME * names
+    check_size(file.path, size, "names and values of attributes")
     last, relation = file.line, ""
     encoding = reader.encoding_of(b"\n".join(rest for *_, rest in declared))
     attributes: dict[str, _Attribute] = {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import http.client
+import io
 import os
-import re
 import sys
 import time
 import tomllib
@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import spen
 from spen.errors import InputError, SpenError, choose
@@ -37,7 +39,9 @@ PAUSE = 0.5
 FUTILE = 3
 """Attempts in a row that may bring nothing."""
 ATTEMPTS = 20
-"""Attempts in all for one file, so that a server which drips bytes is given up on."""
+"""Attempts in all for one file, so that a server which cuts off again and again is given up on."""
+WINDOW, SLOWEST = 60.0, 1000.0
+"""Seconds over which a server must bring so many bytes a second, or is given up on."""
 CHUNK = 1 << 16
 LARGEST_UNKNOWN = 1 << 26
 """The most that is taken of a file whose size is not known beforehand."""
@@ -177,6 +181,91 @@ class FetchError(SpenError, OSError):
     """A file that could not be downloaded, or is not what was expected."""
 
 
+class _TooSlowError(OSError):
+    """A server that drips."""
+
+
+class _Paced(io.RawIOBase):
+    """What a server sends, from the first line of its answer on, as long as it is fast enough.
+
+    A timeout ends a silence; a byte a second is none.
+    """
+
+    def __init__(self, source: io.RawIOBase) -> None:
+        self.source, self.began, self.received = source, time.monotonic(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self.source.readinto(buffer)
+        self.received += count or 0
+        seconds = time.monotonic() - self.began
+        if count and seconds > WINDOW:
+            if self.received < SLOWEST * seconds:
+                said = f"{self.received} bytes in {seconds:.0f} s"
+                raise _TooSlowError(f"the server is too slow, it sent {said}")
+            self.began, self.received = time.monotonic(), 0
+        return count
+
+    def close(self) -> None:
+        self.source.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.fp = io.BufferedReader(_Paced(self.fp.detach()))
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = _Response
+
+
+class _SecureConnection(http.client.HTTPSConnection):
+    response_class = _Response
+
+
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_Connection, req)
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(_SecureConnection, req)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows to where a file may be: on the web, and not from https to what anyone may change."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str):
+        kinds = ("https",) if req.type == "https" else ("http", "https")
+        if urlsplit(newurl).scheme not in kinds:
+            fp.close()
+            raise FetchError(
+                f"{req.full_url} leads to {newurl!r}; only {' and '.join(kinds)} are followed."
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _open(request: urllib.request.Request) -> Any:
+    """Open an address as urllib does, with the handlers above."""
+    return urllib.request.build_opener(_Handler, _Redirects).open(request, timeout=TIMEOUT)
+
+
+def _check_address(address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or not address.isprintable() or " " in address:
+        raise InputError(
+            "The address must start with http:// or https:// and name a host, as in "
+            f"https://example.org/sets; received {address!r}."
+        )
+
+
 @dataclass(frozen=True)
 class Fetched:
     """A file that is in place.
@@ -213,8 +302,8 @@ def fetch(
         progress: called with a file and how many of its bytes are here.
     """
     entry = entry_of(name)
-    if base_url is not None and not re.match(r"https?://[^/]", base_url):
-        raise InputError(f"The address must start with http:// or https://; received {base_url!r}.")
+    if base_url is not None:
+        _check_address(base_url)
     folder = Path(folder) if folder is not None else data_folders()[0] / name
     folder.mkdir(parents=True, exist_ok=True)
     done = []
@@ -303,7 +392,11 @@ class _Transfer:
         futile, problem = 0, None
         for _ in range(ATTEMPTS):
             begin = self.have
-            problem = self._receive()
+            try:
+                problem = self._receive()
+            except _TooSlowError as slow:
+                problem = str(slow)
+                break
             if problem is None:
                 return
             futile = 0 if self.have > begin else futile + 1
@@ -331,7 +424,7 @@ class _Transfer:
             headers["Range"] = f"bytes={begin}-"
         try:
             request = urllib.request.Request(self.url, headers=headers)
-            response = urllib.request.urlopen(request, timeout=TIMEOUT)
+            response = _open(request)
         except urllib.error.HTTPError as problem:
             problem.close()
             words = f"HTTP {problem.code} {problem.reason}"
@@ -340,7 +433,9 @@ class _Transfer:
             elif problem.code < 500 and problem.code not in (408, 429):
                 raise FetchError(f"{self.url} answers {words}.") from None
             return words
-        except (OSError, http.client.HTTPException, UnicodeError) as problem:
+        except (FetchError, _TooSlowError):
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as problem:
             return f"no connection, {getattr(problem, 'reason', problem)}"
         with response:
             is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {begin}-")
@@ -371,6 +466,8 @@ class _Transfer:
                 self.progress(file, have)
             try:
                 block = response.read1(min(CHUNK, limit - have)) if have < limit else b""
+            except _TooSlowError:
+                raise
             except (OSError, http.client.HTTPException) as problem:
                 return f"the connection broke after {have} bytes, {problem}"
             if not block:

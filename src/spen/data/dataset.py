@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from spen.batch.limits import in_words, limits
 from spen.batch.splits import RowDigests, Split
 from spen.errors import InputError
 
-LARGEST_DENSE = 1 << 32
-"""Bytes that a dense matrix of labels may take."""
+TIMES = 10
+"""How many times its size a file may take in memory while it is read, beside limits.growth."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,17 @@ class Numbered(Sequence[str]):
         return f"Numbered({self.prefix!r}, {len(self)}, {self.numbers.start})"
 
 
-def join(parts: Sequence[Split], source: object = "The data") -> Split:
+def join(parts: Iterable[Split], source: object = "The data") -> Split:
     """Return the rows of all parts, one below the other.
 
     X and Y are sparse where they are sparse in every part; weights that are missing are one.
-    ``source`` says in an error where the rows come from.
+    ``source`` says in an error where the rows come from. Of parts that nobody else holds, each
+    array is let go when it is copied, so that not everything is there twice.
 
     >>> join([Split(np.zeros((2, 3)), None), Split(np.ones((1, 3)), None)]).X.shape
     (3, 3)
     """
+    parts = list(parts)
     if len(parts) == 1:
         return parts[0]
     weight = None
@@ -90,8 +94,10 @@ def join(parts: Sequence[Split], source: object = "The data") -> Split:
         weight = np.concatenate(
             [np.ones(len(p), np.float32) if p.weight is None else p.weight for p in parts]
         )
-    labels = None if parts[0].Y is None else _stack([part.Y for part in parts], source)
-    return Split(_stack([part.X for part in parts], source), labels, weight)
+    features, labels = [part.X for part in parts], [part.Y for part in parts]
+    parts.clear()
+    X = _stack(features, source)
+    return Split(X, None if labels[0] is None else _stack(labels, source), weight)
 
 
 def regroup(parts: Iterable[Split], rows: int) -> Iterator[Split]:
@@ -114,21 +120,59 @@ def regroup(parts: Iterable[Split], rows: int) -> Iterator[Split]:
         yield join(waiting)
 
 
+def check_size(source: object, size: int, what: str = "matrices", held: int | None = None) -> None:
+    """Raise if reading takes more memory than limits allow, or than the file's size explains.
+
+    Args:
+        source: where the rows come from; a path where that is a file.
+        size: the bytes that are there at the same time while it is read.
+        what: takes them.
+        held: those of them that stay; None: all.
+    """
+    limits.check(size if held is None else held, "table", f"{source} holds {what}")
+    if isinstance(source, Path):
+        bytes_there = source.stat().st_size
+        story = f"{source} has {in_words(bytes_there)}, but reading it takes {what}"
+        limits.check(size, "growth", story, beside=TIMES * bytes_there)
+
+
+def check_columns(source: object, n_features: int, n_labels: int) -> None:
+    """Raise if so many columns could not be dealt with: a number for each, a name for a label."""
+    what = f"{n_features:,} features and {n_labels:,} labels, a number for each and names"
+    check_size(source, 8 * n_features + 64 * n_labels, what)
+
+
 def check_dense(rows: int, labels: int, source: object) -> None:
     """Raise if a dense matrix of labels, which missing ones need, would be too large."""
-    if 4 * rows * labels > LARGEST_DENSE:
-        raise InputError(
-            f"{source}: missing labels need a dense matrix, and {rows} rows of {labels} labels are "
-            "too many for one. Leave out the rows with missing labels, or read in chunks."
-        )
+    size = 4 * rows * labels
+    check_size(source, 2 * size, "a dense matrix, since labels are missing,", held=size)
 
 
-def _stack(matrices: Sequence[Any], source: object) -> Any:
+def _stack(matrices: list[Any], source: object) -> Any:
+    """Return matrices one below the other; the list is emptied."""
+    shape = sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]
     if all(sparse.issparse(matrix) for matrix in matrices):
-        return sparse.csr_matrix(sparse.vstack(matrices, format="csr"))
+        parts = [[m.data for m in matrices], [m.indices for m in matrices]]
+        ends = [m.indptr[1:] for m in matrices]
+        matrices.clear()
+        data, indices = map(_concatenate, parts)
+        indptr = np.zeros(shape[0] + 1, np.int32 if len(data) < 2**31 else np.int64)
+        row = 0
+        for end in ends:
+            indptr[row + 1 : row + 1 + len(end)] = end
+            indptr[row + 1 : row + 1 + len(end)] += indptr[row]
+            row += len(end)
+        return sparse.csr_matrix((data, indices, indptr), shape=shape)
     if any(sparse.issparse(matrix) for matrix in matrices):
-        check_dense(sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1], source)
+        check_dense(*shape, source)
     return np.concatenate([m.toarray() if sparse.issparse(m) else m for m in matrices])
+
+
+def _concatenate(arrays: list[np.ndarray]) -> np.ndarray:
+    """Return arrays one after the other; the list is emptied."""
+    whole = np.concatenate(arrays)
+    arrays.clear()
+    return whole
 
 
 @dataclass(frozen=True)

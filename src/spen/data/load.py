@@ -74,6 +74,9 @@ def load_dataset(
             entry, folder = ENTRIES[source], locate(source)
             files = [folder / file.name for file in entry.files if file.name.endswith(".arff")]
             groups, alone = _group(files)
+            if labels is None and n_labels is None:
+                # A file of label names whose checksum is not known must name as many as there are.
+                options = replace(options, n_labels=entry.n_labels)
             return _load(source, groups[0] if groups else alone[0], options, entry.row_split)
         if not Path(source).exists() and not any(sign in source for sign in "/\\."):
             hint = did_you_mean(source, ENTRIES)

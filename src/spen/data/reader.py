@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +17,17 @@ import numpy as np
 from scipy import sparse
 
 from spen.batch.splits import Split
-from spen.data.dataset import Numbered, check_dense, join, regroup
+from spen.data.dataset import Numbered, check_dense, check_size, join, regroup
 from spen.errors import InputError, check_whole, did_you_mean, one_of
 
 BLOCK = 1 << 18
 """Characters of whole lines that are read and turned into arrays together."""
 
-LONGEST_LINE = 1 << 24
-"""Bytes that a line may have. A file of other bytes may have no line end at all."""
+MOST_ENTRIES = 1 << 19
+"""Entries that are turned into arrays together; what sparse rows leave out may stand for more."""
+
+LONGEST_LINE, LONGEST_OF_MANY = 1 << 22, 1 << 24
+"""Bytes that a line may have, and that one of many may have. Other files may have no line end."""
 
 LARGEST_COLUMN = 2**31 - 2
 """The largest column number: sparse matrices count columns in 32 bits."""
@@ -101,14 +105,33 @@ class RowReader(ABC):
 
     def read(self) -> Split:
         """Return all rows."""
-        parts = [part for part in self.parts() if len(part)]
+        parts, held, peak = [], 0, 0
+        for part in self.parts():
+            if len(part):
+                for matrix in (part.X, part.Y, part.weight):
+                    size, most = _bytes_of(matrix)
+                    held += size
+                    peak += size + most
+                parts.append(part)
+                if len(parts) > 1:
+                    check_size(self.path, peak, held=held)
         if not parts:
             raise InputError(f"{self.path} has no rows of data.")
-        return join(parts, self.path)
+        return join((parts.pop(0) for _ in range(len(parts))), self.path)
 
     def divide(self, total: int) -> dict[str, Any]:
         """Return which rows are "train", "valid" and "test", where the file says so itself."""
         return {}
+
+
+def _bytes_of(matrix: Any) -> tuple[int, int]:
+    """Return the bytes of a matrix, and of the largest of the arrays that it is made of.
+
+    As parts are joined array by array, the latter are there twice.
+    """
+    arrays = (matrix.data, matrix.indices, matrix.indptr) if sparse.issparse(matrix) else (matrix,)
+    sizes = [0 if array is None else array.nbytes for array in arrays]
+    return sum(sizes), max(sizes)
 
 
 @dataclass
@@ -185,7 +208,7 @@ class TextReader(RowReader):
         for raw in self.file.raw_lines(self.header_lines):
             self.add_row(rows, self.file.decode(raw, self.encoding))
             size += len(raw) + 1
-            if size >= BLOCK:
+            if size >= BLOCK or len(rows.columns) >= MOST_ENTRIES:
                 yield rows
                 rows, size = Rows(), 0
         yield rows
@@ -277,10 +300,13 @@ class TextFile:
     def raw_lines(self, skip: int = 0) -> Iterator[bytes]:
         """Yield the lines after the first ``skip``, without their ends."""
         with open_text(self.path) as file:
-            lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
+            # What a line holds takes many times its size.
+            whole = os.fstat(file.fileno()).st_size
+            longest = max(LONGEST_LINE, min(LONGEST_OF_MANY, whole >> 4))
+            lines = iter(lambda: file.readline(longest + 1), b"")
             for self.line, raw in enumerate(lines, 1):
-                if len(raw) > LONGEST_LINE:
-                    size = f"{LONGEST_LINE >> 20} MiB"
+                if len(raw) > longest:
+                    size = f"{longest >> 20} MiB"
                     raise self.fault(f"the line is longer than {size}. Is this a file of text?")
                 if self.line > skip:
                     yield raw.rstrip(b"\r\n")
@@ -312,17 +338,20 @@ def fault(path: Path, line: int, what: str, offset: int | None = None) -> InputE
 def open_file(path: Path) -> BinaryIO:
     """Open a regular file for reading, or say why that cannot be done."""
     try:
-        file = path.open("rb")
+        mode = path.stat().st_mode
+        # Looked at before it is opened: opening a pipe waits for its writer.
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            what = "is not a regular file; files are read more than once. Save it."
+            raise InputError(f"{path} {what}")
+        return path.open("rb")
     except FileNotFoundError:
         raise InputError(f"There is no file {path}. Check the name and the folder.") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder, not a file. Name a file in it.") from None
+    except InputError:
+        raise
     except (OSError, ValueError) as problem:
         raise InputError(f"{path} cannot be read: {problem}.") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise InputError(f"{path} is not a regular file; files are read more than once. Save it.")
-    return file
 
 
 def open_text(path: Path) -> BinaryIO:
@@ -441,6 +470,9 @@ def name_labels(path: Path, labels: Labels, count: int | None) -> Sequence[str]:
     if labels is None:
         return Numbered("label", count or 0)
     names = tuple(_check_names(labels, "label"))
+    twice = next((name for name, n in Counter(names).items() if n > 1), None)
+    if twice is not None:
+        raise InputError(f"labels names {twice!r} twice; {path} needs a name for each label.")
     if count is not None and len(names) != count:
         raise InputError(f"labels names {len(names)} labels, but {path} has {count}.")
     return names

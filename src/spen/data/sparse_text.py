@@ -10,7 +10,7 @@ import numpy as np
 
 from spen.batch.splits import Split
 from spen.data import reader
-from spen.data.dataset import Numbered
+from spen.data.dataset import Numbered, check_columns
 from spen.data.reader import Options, Remembered, Rows, TextFile, TextReader, TokenError, shown
 from spen.errors import InputError
 
@@ -103,6 +103,12 @@ class XmcReader(SparseTextReader):
         if not n_features or (options.labels_required and not n_labels):
             what = "labels" if n_features else "features"
             raise self.file.fault(f"the file declares no {what}.")
+        # A row is a blank or more, and all but the last have an end.
+        most = (path.stat().st_size - len(text)) // 2
+        if self._rows > most:
+            what = f"the first line declares {self._rows} rows, but the file has {most} at most."
+            raise self.file.fault(f"{what} It may be cut short.")
+        check_columns(path, n_features, n_labels)
         self.feature_names = Numbered("x", n_features)
         self.label_names = reader.name_labels(path, options.labels if n_labels else None, n_labels)
         self._count(n_features, n_labels)
@@ -148,6 +154,7 @@ class LibsvmReader(SparseTextReader):
         base = int(first > 0) if options.zero_based is None else int(not options.zero_based)
         # Named as the file counts, so that two files that count differently can be told apart.
         n_features = options.n_features or max(last - base + 1, 1)
+        check_columns(path, n_features, options.n_labels or last_label + 1)
         self.feature_names = Numbered("x", n_features, start=base)
         labels, n_labels = options.labels, options.n_labels
         if last_label < 0 and not options.labels_required:

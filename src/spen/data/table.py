@@ -15,7 +15,7 @@ from scipy import sparse
 
 from spen.batch.splits import Split
 from spen.data import reader
-from spen.data.dataset import Numbered, check_dense
+from spen.data.dataset import Numbered, check_columns, check_dense, check_size
 from spen.data.reader import Options, RowReader, Rows, TextReader, read_value, shown
 from spen.errors import InputError
 
@@ -25,8 +25,15 @@ _TRUTH = {"true": "1", "false": "0"}
 
 _ROW_NUMBERS = ("train", "valid", "test")
 _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
-_SMALL = 1 << 30
-_RATIO = 200
+_NAMES = {"X", "Y", "feature_names", "label_names", *_ROW_NUMBERS}
+_NAMES |= {f"{name}_{part}" for name in "XY" for part in _SPARSE_PARTS}
+_MADE_OF = {"X": 5, "X_data": 5, "X_indices": 4, "X_indptr": 4}
+_MADE_OF |= {"Y_data": 4, "Y_indices": 4, "Y_indptr": 4}
+"""Bytes of what is made of a number of each array; dense labels are looked at first."""
+
+_OF_A_NAME = 160
+BLOCK = 1 << 20
+"""Cells of labels that are looked at together."""
 _LAYOUT = (
     "X and Y, or X_data, X_indices, X_indptr, X_shape and the same for Y (the parts of a CSR "
     "matrix); feature_names, label_names, train, valid and test if you like"
@@ -135,21 +142,23 @@ class NpzReader(RowReader):
 
     def __init__(self, path: Path, options: Options) -> None:
         self.path = path
-        self._arrays = _load_arrays(path)
-        X, Y = self._find_matrix("X"), self._find_matrix("Y")
+        self._arrays, names = _load_arrays(path)
+        X, Y = self._take_matrix("X", np.float32), self._take_matrix("Y")
         if X is None or (Y is None and options.labels_required):
-            has = ", ".join(sorted(self._arrays)) or "nothing"
+            has = ", ".join(shown(name)[1:-1] for name in names[:20]) or "nothing"
             raise InputError(f"{path} holds the arrays {has}; expected {_LAYOUT}.")
-        if Y is not None and Y.shape[0] != X.shape[0]:
-            raise self._fault(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}.")
-        self._rows = Split(self._read_features(X), None if Y is None else self._read_labels(Y))
-        n_rows, n_features = X.shape
-        self.feature_names = self._find_names("feature_names", n_features)
+        (n_rows, n_features), n_labels = X.shape, 0 if Y is None else Y.shape[1]
+        if Y is not None and Y.shape[0] != n_rows:
+            raise self._fault(f"X has {n_rows} rows and Y has {Y.shape[0]}.")
+        check_columns(path, n_features, n_labels)
+        self._check_features(X)
+        self._rows = Split(X, None if Y is None else self._read_labels(Y))
+        self.feature_names = self._take_names("feature_names", n_features)
         self.feature_names = self.feature_names or Numbered("x", n_features)
         self.label_names = ()
         if Y is not None:
-            names = self._find_names("label_names", Y.shape[1])
-            self.label_names = names or reader.name_labels(path, options.labels, Y.shape[1])
+            given = self._take_names("label_names", n_labels)
+            self.label_names = given or reader.name_labels(path, options.labels, n_labels)
         self._parts = {part: self._arrays[part] for part in _ROW_NUMBERS if part in self._arrays}
         for part, rows in self._parts.items():
             is_fine = rows.ndim == 1 and rows.dtype.kind in "iu" and rows.size
@@ -170,20 +179,23 @@ class NpzReader(RowReader):
     def _fault(self, what: str) -> InputError:
         return InputError(f"{self.path}: {what}")
 
-    def _find_matrix(self, name: str) -> Any:
-        """Return a matrix of numbers, dense or CSR, or None if it is not there."""
-        matrix: Any = self._arrays.get(name)
-        if matrix is not None and (matrix.ndim != 2 or matrix.dtype.kind not in "biuf"):
-            what = f"{name} must be a matrix of numbers with two dimensions; it has "
-            raise self._fault(f"{what}shape {matrix.shape} and type {matrix.dtype}.")
-        if matrix is None and all(f"{name}_{part}" in self._arrays for part in _SPARSE_PARTS):
-            matrix = self._build_matrix(name)
+    def _take_matrix(self, name: str, dtype: Any = None) -> Any:
+        """Return a matrix of numbers, dense or CSR, as this type; None if it is not there."""
+        matrix: Any = self._arrays.pop(name, None)
+        if matrix is not None:
+            if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+                what = f"{name} must be a matrix of numbers with two dimensions; it has "
+                raise self._fault(f"{what}shape {matrix.shape} and type {matrix.dtype}.")
+            with np.errstate(over="ignore", invalid="ignore"):
+                matrix = matrix.astype(dtype or matrix.dtype, copy=False)
+        elif all(f"{name}_{part}" in self._arrays for part in _SPARSE_PARTS):
+            matrix = self._take_parts(name, dtype)
         if matrix is not None and not matrix.shape[1]:
             raise self._fault(f"{name} has no columns.")
         return matrix
 
-    def _build_matrix(self, name: str) -> sparse.csr_matrix:
-        data, indices, indptr, shape = (self._arrays[f"{name}_{part}"] for part in _SPARSE_PARTS)
+    def _take_parts(self, name: str, dtype: Any) -> sparse.csr_matrix:
+        data, indices, indptr, shape = (self._arrays.pop(f"{name}_{p}") for p in _SPARSE_PARTS)
         are_whole = all(array.dtype.kind in "iu" for array in (indices, indptr, shape))
         if data.dtype.kind not in "biuf" or not are_whole:
             raise self._fault(f"the parts of {name} must hold numbers, all but the data whole.")
@@ -191,6 +203,8 @@ class NpzReader(RowReader):
         if shape.shape != (2,) or not all(0 <= size <= reader.LARGEST_COLUMN for size in sizes):
             raise self._fault(f"{name}_shape must be the numbers of rows and columns.")
         try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                data = data.astype(dtype or data.dtype, copy=False)
             matrix = sparse.csr_matrix((data, indices, indptr), shape=tuple(sizes))
             matrix.check_format(full_check=True)
         except (ValueError, OverflowError, IndexError) as problem:
@@ -202,50 +216,76 @@ class NpzReader(RowReader):
             raise self._fault(f"some row of {name} has a column twice.")
         return matrix
 
-    def _read_features(self, X: Any) -> Any:
-        with np.errstate(over="ignore", invalid="ignore"):
-            X = X.astype(np.float32)
-        bad = np.argwhere(~np.isfinite(X.data if sparse.issparse(X) else X))
-        if len(bad):
-            where = "" if sparse.issparse(X) else " in row {}, column {}".format(*bad[0])
+    def _check_features(self, X: Any) -> None:
+        bad = np.isfinite(X.data if sparse.issparse(X) else X)
+        np.logical_not(bad, out=bad)
+        if bad.any():
+            place = np.unravel_index(int(bad.argmax()), bad.shape)
+            where = "" if sparse.issparse(X) else " in row {}, column {}".format(*place)
             raise self._fault(f"X must hold finite numbers of single precision{where}.")
-        return X
 
     def _read_labels(self, Y: Any) -> Any:
         values = Y.data if sparse.issparse(Y) else Y
-        missing = np.isnan(values)
-        if not (missing | (values == 0) | (values == 1)).all():
-            raise self._fault("Y must hold only 0 and 1, or nan for a missing label.")
-        if missing.any():
+        step, are_missing, ones = max(1, BLOCK // max(1, values[:1].size)), False, 0
+        for block in (values[i : i + step] for i in range(0, len(values), step)):
+            missing, on = np.isnan(block), block == 1
+            if not (missing | on | (block == 0)).all():
+                raise self._fault("Y must hold only 0 and 1, or nan for a missing label.")
+            are_missing, ones = are_missing or bool(missing.any()), ones + int(on.sum())
+        if are_missing:
             check_dense(Y.shape[0], Y.shape[1], self.path)
-            return (Y.toarray() if sparse.issparse(Y) else Y).astype(np.float32)
+            return (Y.toarray() if sparse.issparse(Y) else Y).astype(np.float32, copy=False)
+        if not sparse.issparse(Y):
+            check_size(self.path, 5 * ones + 4 * len(Y), "labels")
+            return _sparse_of_ones(Y, ones, step)
         Y = sparse.csr_matrix(Y, dtype=np.int8)
         Y.eliminate_zeros()
         return Y
 
-    def _find_names(self, key: str, count: int) -> tuple[str, ...]:
+    def _take_names(self, key: str, count: int) -> tuple[str, ...]:
         if key not in self._arrays:
             return ()
-        names = self._arrays[key]
-        if names.dtype.kind != "U" or names.shape != (count,) or len(set(names.tolist())) != count:
-            raise self._fault(f"{key} must be an array of {count} different names.")
-        return tuple(names.tolist())
+        names = self._arrays.pop(key)
+        if names.dtype.kind == "U" and names.shape == (count,):
+            check_size(self.path, _OF_A_NAME * count + names.nbytes, "names")
+            try:
+                found = tuple(names.tolist())
+                "".join(found).encode()
+            except (SystemError, UnicodeError):
+                raise self._fault(f"{key} holds what is no text.") from None
+            if len(set(found)) == count:
+                return found
+        raise self._fault(f"{key} must be an array of {count} different names.")
 
 
-def _load_arrays(path: Path) -> dict[str, np.ndarray]:
+def _sparse_of_ones(Y: np.ndarray, ones: int, step: int) -> sparse.csr_matrix:
+    """Return a dense matrix with so many ones in CSR form, some rows at a time.
+
+    scipy would take many times the memory.
+    """
+    kind = np.int32 if ones < 2**31 else np.int64
+    indices, indptr, place = np.empty(ones, kind), np.zeros(len(Y) + 1, kind), 0
+    for row in range(0, len(Y), step):
+        block = Y[row : row + step]
+        columns = np.nonzero(block)[1]
+        indices[place : place + len(columns)] = columns
+        indptr[row + 1 : row + 1 + len(block)] = np.count_nonzero(block, axis=1)
+        place += len(columns)
+    np.cumsum(indptr, out=indptr)
+    return sparse.csr_matrix((np.ones(ones, np.int8), indices, indptr), shape=Y.shape)
+
+
+def _load_arrays(path: Path) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return the arrays that are of use, and the names of all that there are."""
     try:
         with reader.open_file(path) as file, zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-            size = path.stat().st_size
-            whole = sum(member.file_size for member in members)
-            if whole > max(_SMALL, _RATIO * size):
-                raise InputError(
-                    f"{path} has {size} bytes and would unpack to {whole}. Save it again with "
-                    "numpy.savez, without compression."
-                )
-            names = [member.filename.removesuffix(".npy") for member in members]
-            return {n: _load_array(archive, m) for n, m in zip(names, members, strict=True)}
-    except InputError:
+            members = {m.filename.removesuffix(".npy"): m for m in archive.infolist()}
+            used = {name: member for name, member in members.items() if name in _NAMES}
+            size = sum(_size(archive, name, member) for name, member in used.items())
+            check_size(path, size, "arrays")
+            arrays = {name: _load_array(archive, member) for name, member in used.items()}
+            return arrays, sorted(members)
+    except (InputError, MemoryError):
         raise
     # Broken archives raise whatever zipfile, zlib and numpy happen to stumble over.
     except Exception as problem:
@@ -255,13 +295,19 @@ def _load_arrays(path: Path) -> dict[str, np.ndarray]:
         ) from None
 
 
-def _load_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+def _size(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) -> int:
+    """Return the bytes that an array takes as it is and as what is made of it."""
     with archive.open(member) as file:
         # numpy would allocate what the array's head declares before it reads any of it.
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(file)
-        if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+        count = math.prod(shape)
+        if count * dtype.itemsize != member.file_size - file.tell():
             raise ValueError(f"array {member.filename} does not have the size that it declares")
-        file.seek(0)
+    return member.file_size + _MADE_OF.get(name, 0) * count
+
+
+def _load_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(member) as file:
         return npy.read_array(file, allow_pickle=False)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from spen.report.subject import isolated
+
 ORANGE, BLUE = (213, 94, 0), (0, 114, 178)
 """Above and below zero: told apart by all, also by those who see no red or no green."""
 
@@ -49,7 +51,7 @@ def shorten(name: str, longest: int = 24) -> str:
     >>> shorten("a name that goes on and on and on", 12)
     'a name that…'
     """
-    return name if len(name) <= longest else name[: longest - 1].rstrip() + "…"
+    return name if len(name) <= longest else isolated(name[: longest - 1].rstrip() + "…")
 
 
 def circle(

@@ -10,12 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from spen.errors import InputError
+from spen.report.subject import isolated
 
 RECORDS = "records*.jsonl"
 """Where runs are: in records.jsonl, and in files that were kept beside it (see ``Records``)."""
 
+DEEPEST = 50
+"""Lists and dictionaries in one another that a record may have."""
+
 LARGEST_PICTURE = 600_000
 """Bytes of a picture that is put into the page; a larger one is named."""
+
+LARGEST_NUMBER = 1e100
+"""Larger ones are no scores, and their sums would not be finite."""
 
 GROUP = ("experiment", "dataset", "method", "variant", "n_train", "decoding")
 """What a line of the table says; its runs share their settings, but for seed and fold."""
@@ -35,7 +42,7 @@ def folder_facts(folder: Path) -> dict[str, Any]:
 
     A line that is cut off, as a killed run leaves one, is counted and left out.
     """
-    files = sorted(folder.glob(RECORDS))
+    files = sorted(path for path in folder.glob(RECORDS) if path.is_file())
     read = [path.read_text(encoding="utf-8", errors="replace") for path in files]
     lines = [line for text in read for line in text.splitlines() if line.strip()]
     records = [record for record in map(_record_in, lines) if record is not None]
@@ -61,9 +68,15 @@ def folder_facts(folder: Path) -> dict[str, Any]:
 def _record_in(line: str) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    level: list[Any] = [record]
+    for _ in range(DEEPEST):
+        lists = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [child for each in lists for child in each if isinstance(child, dict | list)]
+    return None if level else record
 
 
 def _why_nothing(folder: Path, files: list[Path], others: int, broken: int) -> str:
@@ -140,12 +153,13 @@ def _short_names(lines: list[list[str]]) -> list[str]:
 
 
 def _numbers(records: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """Return the numbers that records have under each name; nan is none."""
+    """Return the numbers that records have under each name; nan and infinity are none."""
     values: dict[str, list[float]] = {}
     for record in records:
         for name, value in record.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and value == value:
-                values.setdefault(str(name), []).append(float(value))
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and abs(value) < LARGEST_NUMBER:
+                values.setdefault(isolated(name), []).append(float(value))
     return values
 
 
@@ -164,7 +178,7 @@ def _mean(values: list[float]) -> str:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else isolated(str(value))
 
 
 def _versions(runs: list[dict[str, Any]]) -> list[list[Any]]:
@@ -174,7 +188,7 @@ def _versions(runs: list[dict[str, Any]]) -> list[list[Any]]:
         versions = run.get("versions")
         if not isinstance(versions, dict):
             return "versions not recorded"
-        return ", ".join(f"{name} {versions[name]}" for name in sorted(versions))
+        return ", ".join(isolated(f"{name} {versions[name]}") for name in sorted(versions))
 
     return [[text, count] for text, count in Counter(map(words, runs)).most_common()]
 
@@ -191,7 +205,7 @@ def _pictures(folder: Path) -> tuple[list[dict[str, str]], list[str]]:
         paths = [path for suffix in kinds if (path := folder / f"{stem}{suffix}").is_file()]
         small = [path for path in paths if path.stat().st_size <= LARGEST_PICTURE]
         if not small:
-            left_out += [path.name for path in paths]
+            left_out += [isolated(path.name) for path in paths]
             continue
         content = base64.b64encode(small[0].read_bytes()).decode("ascii")
         address = f"data:{kinds[small[0].suffix]};base64,{content}"

@@ -55,7 +55,6 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
     settings = classifier.get_params(deep=False)
     return {
         "kind": type(classifier).__name__,
-        "command": notes.get("command"),
         "facts": facts,
         "settings": [[name, _in_words(value)] for name, value in settings.items()],
     }

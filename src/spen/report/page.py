@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -23,11 +22,9 @@ from spen.report.examples import example_facts
 from spen.report.folder import folder_facts
 from spen.report.label_relations import pair_facts, structure_facts
 from spen.report.model import model_facts, training_facts
-from spen.report.subject import Judged, Subject, common_beginning
+from spen.report.subject import Judged, Subject, common_beginning, isolated
 
 ASSETS = ("page.css", "solver.js", "player.js", "page.js")
-UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
-"""A browser shows no control characters, and half a surrogate pair cannot be written."""
 
 Facts = dict[str, Any]
 
@@ -124,7 +121,7 @@ def _in_words(value: Any) -> Any:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:g}"
-    return UNSEEN.sub("\ufffd", value) if type(value) is str else value
+    return isolated(value) if type(value) is str else value
 
 
 def _fixed(value: float | None, digits: int) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,6 +28,19 @@ from spen.objectives.label_wise import CrossEntropy
 
 LARGEST_LABELLING = 4_000_000
 """Entries of the label matrix that a page looks at; of more rows a random part is taken."""
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\ud800-\udfff]"
+)
+"""Control characters, some that turn the direction of text, and halves of surrogate pairs."""
+
+_DIRECTED = re.compile(
+    "[\u0590-\u08ff\u2066-\u2069\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff"
+    "\U0001e800-\U0001efff]"
+)
+"""What is written from right to left, and isolates."""
+
+_ISOLATE, _END = "\u2068", "\u2069"
 
 SEPARATORS = "_.:/- "
 """Where the common beginning of label names may end."""
@@ -165,15 +179,36 @@ def common_beginning(names: list[str]) -> str:
     return shared[:cut] if all(rests) and 2 * telling >= len(rests) else ""
 
 
+def isolated(text: str) -> str:
+    r"""Return text that turns the direction of nothing that stands beside it.
+
+    Isolates in characters, unlike those in markup, also hold in titles, attributes and scripts.
+    What a browser would obey without showing it is replaced by a mark.
+
+    >>> isolated("rain"), isolated("rain\u202e"), ascii(isolated("\u05d0"))
+    ('rain', 'rain�', "'\\u2068\\u05d0\\u2069'")
+    """
+    text = _UNSEEN.sub("\ufffd", text)
+    if not _DIRECTED.search(text):
+        return text
+    depth, kept = 0, []
+    for sign in text:
+        depth += ("\u2066" <= sign <= _ISOLATE) - (sign == _END)
+        # An end without a beginning would end ours.
+        kept.append(sign if depth >= 0 else "")
+        depth = max(depth, 0)
+    return f"{_ISOLATE}{''.join(kept)}{_END * (depth + 1)}"
+
+
 def shown_names(names: Sequence[object]) -> list[str]:
-    """Return the names as text, less their common beginning.
+    """Return the names as text, less their common beginning, as a page may show them.
 
     >>> shown_names(["TAG_web", "TAG_wiki"])
     ['web', 'wiki']
     """
     plain = [str(name) for name in names]
     cut = len(common_beginning(plain))
-    return [name[cut:] for name in plain]
+    return [isolated(name[cut:]) for name in plain]
 
 
 def packed(values: Any, kind: str = "<f4") -> str:

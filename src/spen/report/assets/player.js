@@ -5,6 +5,9 @@ const spenPlayer = (() => {
   const bytes = (packed) => Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)).buffer;
   const floats = (packed) => new Float32Array(bytes(packed));
 
+  // A name without the characters that keep its direction to itself, which nobody types.
+  const plain = (name) => name.replace(/[\u2066-\u2069]/g, "");
+
   // Makes an element; attributes whose value is a function listen.
   function make(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
@@ -118,7 +121,7 @@ const spenPlayer = (() => {
       const field = make("input", {
         type: "text", list: "all-labels", placeholder: "show another label", "aria-label": "Show another label",
         change: () => {
-          const label = names.indexOf(field.value);
+          const label = names.findIndex((name) => plain(name) === plain(field.value));
           if (label < 0) return;
           this.added.add(label);
           field.value = "";
