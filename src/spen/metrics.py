@@ -15,6 +15,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from spen.batch.arrays import unmasked
+from spen.batch.rows import compressed_rows
 from spen.errors import InputError, check_whole, choose
 
 THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
@@ -288,9 +290,9 @@ def as_array(value: Any, dtype: Any = float) -> np.ndarray:
         # numpy has no bfloat16.
         value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if sparse.issparse(value):
-        value = value.toarray()
+        value = compressed_rows(value, "A matrix of labels").toarray()
     try:
-        return np.asarray(value, dtype=dtype)
+        return np.asarray(unmasked(value), dtype=dtype)
     except (TypeError, ValueError) as problem:
         raise InputError(f"Scores are computed from arrays of numbers; {problem}.") from None
 
@@ -330,7 +332,7 @@ def counts(truth: Any, predicted: Any, axis: int) -> tuple[np.ndarray, np.ndarra
 def blocks(truth: Any, soft: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield rows of truth and soft predictions, dense in float64, a block at a time."""
     truth, soft = (m if hasattr(m, "shape") else as_array(m) for m in (truth, soft))
-    truth, soft = (m.tocsr() if sparse.issparse(m) else _rows(m) for m in (truth, soft))
+    truth, soft = (_as_sparse(m) if sparse.issparse(m) else _rows(m) for m in (truth, soft))
     check_shapes(tuple(truth.shape), tuple(soft.shape))
     step = max(1, BLOCK // truth.shape[1])
     for begin in range(0, truth.shape[0], step):
@@ -368,17 +370,15 @@ def marked(matrix: Any, name: str) -> tuple[Any, Any]:
 
 def _rows(matrix: Any) -> Any:
     """Return something whose rows can be sliced: a DataFrame's cannot."""
-    return matrix if isinstance(matrix, Tensor | np.ndarray) else as_array(matrix)
+    plain = isinstance(matrix, Tensor | np.ndarray) and not np.ma.isMaskedArray(matrix)
+    return matrix if plain else as_array(matrix)
 
 
 def _as_sparse(matrix: Any) -> Any:
     if not sparse.issparse(matrix):
         matrix = as_array(matrix)
         return sparse.csr_array(matrix) if matrix.ndim == 2 else matrix
-    # A copy, because the canonical form must not be forced on the caller's matrix.
-    plain = sparse.csr_array(matrix, dtype=float, copy=True)
-    plain.sum_duplicates()
-    return plain
+    return sparse.csr_array(compressed_rows(matrix, "A matrix of labels"), dtype=float)
 
 
 def _keep(matrix: Any, entries: np.ndarray) -> Any:

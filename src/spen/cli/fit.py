@@ -24,6 +24,7 @@ def fit(
     epochs: int | None = None,
     seed: int = 0,
     device: str = "auto",
+    remember_rows: bool = False,
     json: bool = False,
 ) -> None:
     """Train a classifier on the training rows of a file, and write it to a model file.
@@ -44,6 +45,8 @@ def fit(
         epochs: The most passes over the data in the first stage of training.
         seed: Decides every random draw.
         device: "auto" takes a GPU where there is one; or cpu, cuda.
+        remember_rows: Keep a digest of each training row in the model file, so that `spen
+            evaluate` can tell which rows were among them. So can whoever else has the file.
         json: Print one JSON object instead of text.
     """
     command = _command(dict(locals()))
@@ -62,6 +65,7 @@ def fit(
         epochs="auto" if epochs is None else epochs,
         device=device,
         random_state=seed,
+        remember_rows=remember_rows,
         verbose=0 if json else 1,
     )
     began = time.perf_counter()
@@ -108,7 +112,8 @@ def _command(arguments: dict[str, Any]) -> str:
         if name in ("train", "json") or name not in arguments:
             continue
         if arguments[name] != parameter.default:
-            words += [f"--{name}", str(arguments[name])]
+            flag = f"--{name.replace('_', '-')}"
+            words += [flag] if arguments[name] is True else [flag, str(arguments[name])]
     return shlex.join(words)
 
 

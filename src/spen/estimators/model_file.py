@@ -72,7 +72,8 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     for name, array in arrays.items():
         if array is not None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
-    tensors["seen"] = torch.from_numpy(classifier.training_rows_.values.copy())
+    if classifier.training_rows_ is not None:
+        tensors["seen"] = torch.from_numpy(classifier.training_rows_.values.copy())
     write_tensors(path, tensors, header)
 
 
@@ -150,7 +151,8 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     scaling = Scaling(array("shift"), tensors["scale"].numpy(), array("length"))
     if (scaling.shift is None) == (scaling.length is None):
         raise CheckpointError("The file holds no rule for scaling features, or two.")
-    classifier.take(fitted, scaling, targets, RowDigests(tensors["seen"].numpy()))
+    seen = RowDigests(tensors["seen"].numpy()) if "seen" in tensors else None
+    classifier.take(fitted, scaling, targets, seen)
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}
