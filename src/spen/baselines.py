@@ -46,18 +46,10 @@ LAST, SETTLED = 10, 1e-3
 class _Linear(LabelClassifier):
     """A model that is linear in x: L-BFGS minimises its loss on all rows at once."""
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        label_names: Sequence[Any] | None = None,
-        feature_names: Sequence[str] | None = None,
-    ) -> Self:
-        """Learn from rows and their labels, as in ``SPENClassifier``; warn if more is to learn."""
-        names: dict[str, Any] = {"label_names": label_names, "feature_names": feature_names}
-        super().fit(X, y, sample_weight, **names)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> Self:
+        """Learn from rows and their labels, as ``SPENClassifier`` does and with its options; warn
+        if more is to learn."""
+        super().fit(X, y, sample_weight, **options)
         losses = [epoch.loss for epoch in (self.refit_history_ or self.history_).epochs]
         # A low-rank model creeps on for long, without getting better: that is no news.
         if len(losses) == ITERATIONS and not _is_settled(losses):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import platform
+import re
+import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial, reduce
 from operator import add
@@ -27,7 +32,8 @@ from spen.errors import CheckpointError, InputError
 def open_atomically(path: Path | str) -> Iterator[BinaryIO]:
     """Open a file so that a reader sees the old one or the new one, never a part.
 
-    It takes its place when the block ends; if the block fails, the old one stays.
+    It takes its place when the block ends; if the block fails, the old one stays. Of several
+    writers the last one wins, whole. The mode and the group of the old file are kept.
     """
     # The file that a link points to is replaced, not the link.
     path = Path(path).resolve()
@@ -39,16 +45,141 @@ def open_atomically(path: Path | str) -> Iterator[BinaryIO]:
             yield file
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    # One name per file: what a killed process left behind is overwritten by the next.
-    partial = path.with_name(f".{path.name}.partial")
+    _remove_leftovers(path)
+    partial, file = _open_partial(path)
     try:
-        with partial.open("wb") as file:
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+            partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as problem:
+        if problem.errno not in _NO_ROOM or problem.filename:
+            raise
+        raise OSError(
+            problem.errno,
+            f"{problem.strerror}. What was there before stays; make room, or name another place",
+            str(path),
+        ) from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _partial_name(path: Path, middle: str) -> str:
+    # The beginning of a long name will do: it says whose it may be, and its lock if it is alive.
+    return f".{path.name[:50]}.{middle}.partial"
+
+
+def _open_partial(path: Path) -> tuple[Path, BinaryIO]:
+    """Open a new file beside another, by a name that nobody can guess, and lock it.
+
+    The lock says that its writer is alive; it ends with the process.
+    """
+    old = path.stat() if path.exists() else None
+    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o777
+    while True:
+        partial = path.with_name(_partial_name(path, secrets.token_hex(8)))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        file = os.fdopen(os.open(partial, flags, mode), "wb")
+        if old is not None:
+            with suppress(OSError):  # not everyone may give files to every group
+                os.fchown(file.fileno(), -1, old.st_gid)
+            os.fchmod(file.fileno(), mode)
+        try:
+            if _lock(file.fileno(), partial):
+                return partial, file
+        except BlockingIOError:
+            pass  # Another writer has just taken it for a leftover.
+        except OSError:
+            return partial, file  # Without locks here, nobody removes it either.
+        file.close()
+        partial.unlink(missing_ok=True)
+
+
+def _lock(opened: int, path: Path) -> bool:
+    """Lock an open file, or raise BlockingIOError; False if it is no longer the one at its path."""
+    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        return os.path.samestat(os.fstat(opened), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what killed writers of this file left behind, but nothing that a live one writes."""
+    pattern = re.compile(re.escape(_partial_name(path, "X")).replace("X", "[0-9a-f]{16}"))
+    with suppress(OSError):  # such as a folder that can be written but not listed
+        for name in filter(pattern.fullmatch, os.listdir(path.parent)):
+            leftover = path.with_name(name)
+            with suppress(OSError):
+                opened = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    if _lock(opened, leftover):
+                        leftover.unlink()
+                finally:
+                    os.close(opened)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until a rename is on the disk. The file is whole even where that cannot be done."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+@contextmanager
+def locked(path: Path | str) -> Iterator[None]:
+    """Hold a file, or a folder, for as long as a block runs: no other process or thread has it.
+
+    The lock is a small file beside it, ``.NAME.lock``. It ends with the process, even a killed one.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "run.ckpt"
+    >>> with locked(path), locked(path):
+    ...     pass
+    Traceback (most recent call last):
+    ...
+    spen.errors.CheckpointError: ...run.ckpt is in use: process ... holds it. Wait until that has
+    ended, or stop it, or name another checkpoint.
+    """
+    path = Path(path).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    opened = _open_lock(lock, path)
+    try:
+        with suppress(OSError):  # the number is for people; a full disk has no room for it
+            os.truncate(opened, 0)
+            os.write(opened, str(os.getpid()).encode())
+        yield
+    finally:
+        # In this order: what is unlocked may be another's already.
+        lock.unlink(missing_ok=True)
+        os.close(opened)
+
+
+def _open_lock(lock: Path, path: Path) -> int:
+    """Return the open lock file of a path, locked."""
+    while True:
+        opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            if _lock(opened, lock):
+                return opened
+        except BlockingIOError:
+            holder = os.pread(opened, 20, 0).decode(errors="replace") or "another one"
+            os.close(opened)
+            raise CheckpointError(
+                f"{path} is in use: process {holder} holds it. Wait until that has ended, or stop "
+                "it, or name another checkpoint."
+            ) from None
+        # Its former holder removed it between opening and locking.
+        os.close(opened)
 
 
 def write_atomically(path: Path | str, content: bytes) -> None:

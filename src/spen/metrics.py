@@ -303,8 +303,14 @@ def as_floats(value: Any) -> np.ndarray:
     >>> as_floats(torch.tensor([0.5])).dtype, as_floats([0, 1]).dtype
     (dtype('float32'), dtype('float64'))
     """
+    array = _as_numbers(value)
+    return array if array.dtype.kind == "f" else array.astype(float)
+
+
+def _as_numbers(value: Any) -> np.ndarray:
+    """Return an array in its own type if that is one of numbers, else in float64."""
     array = as_array(value, dtype=None)
-    return array if array.dtype.kind == "f" else as_array(array)
+    return array if array.dtype.kind in "biuf" else as_array(array)
 
 
 def counts(truth: Any, predicted: Any, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -316,7 +322,7 @@ def counts(truth: Any, predicted: Any, axis: int) -> tuple[np.ndarray, np.ndarra
     (array([1, 0]), array([3, 0]), array([3, 2]))
     """
     as_sparse = sparse.issparse(truth) or sparse.issparse(predicted)
-    t, p = ((_as_sparse if as_sparse else as_array)(matrix) for matrix in (truth, predicted))
+    t, p = ((_as_sparse if as_sparse else _as_numbers)(matrix) for matrix in (truth, predicted))
     check_shapes(t.shape, p.shape)
     t_on, missing = marked(t, "truth")
     p_on, _ = marked(p, "prediction")

@@ -121,7 +121,8 @@ def compressed_rows(matrix: Any, name: str) -> Any:
         copy = _with_own_parts(matrix).tocsr(copy=True)
         copy.check_format()
     except (ValueError, TypeError, IndexError, OverflowError) as problem:
-        raise InputError(f"{name} is not a sound sparse matrix: {problem}. Build it anew.") from None
+        reason = f"{name} is not a sound sparse matrix: {problem}."
+        raise InputError(f"{reason} Build it anew.") from None
     copy.sum_duplicates()
     return copy
 

@@ -124,7 +124,7 @@ def _models(out: Path, data: Dataset) -> tuple[list[dict[str, Any]], LabelClassi
     records, clf = [], models[list(models)[-1]]
     for (name, clf), setting in zip(models.items(), settings, strict=True):
         began = time.perf_counter()
-        names = {"label_names": data.label_names, "feature_names": data.feature_names}
+        names: Any = {"label_names": data.label_names, "feature_names": data.feature_names}
         clf.set_params(verbose=1).fit(data.train.X, data.train.Y, **names)
         with warnings.catch_warnings():
             # Some rows go to and fro at a kink of HardTanh; the page shows how many.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from spen.estimators.structure import LabelStructure
 from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
 from spen.files import versions
 from spen.model import usable_device
+
 
 class SettingAndMethod:
     """A method whose name is also a constructor argument: ``energy`` is both by nature.
@@ -108,6 +108,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         *,
         label_names: Sequence[Any] | None = None,
         feature_names: Sequence[str] | None = None,
+        checkpoint: Path | str | None = None,
+        resume: bool = False,
     ) -> Self:
         """Learn from rows and their labels.
 
@@ -118,6 +120,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
             label_names: the names of y's columns, where y does not name them itself.
             feature_names: the names of X's columns, where X does not; the model file keeps them.
+            checkpoint: a folder that holds how far the fit is, all trials, folds and members of it.
+                It may be deleted when the model is saved.
+            resume: go on from there, if something is there. The result is bit-equal, on CPU, to a
+                fit that was never interrupted.
         """
         # Everything is checked before anything of this object changes.
         inputs = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
@@ -162,6 +168,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             label_weight=weights,
             device=usable_device(self.device),
             title="fit" if self.verbose else None,
+            checkpoint=checkpoint,
+            resume=resume,
         )
         validate_data(self, X, skip_check_array=True)
         if feature_names is None:
@@ -374,10 +382,9 @@ def _joined(chunks: Iterable[np.ndarray], rows: int, dtype: Any) -> np.ndarray:
     return result
 
 
-def _seed(random_state: Any) -> int:
-    # None must not draw from numpy's global generator, which belongs to the user.
+def _seed(random_state: Any) -> int | None:
     if random_state is None:
-        return secrets.randbelow(2**31)
+        return None
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError as problem:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import secrets
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ from spen.features import Features, Identity, LabelScores
 from spen.metrics import best_f1, counts, row_f1
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
-from spen.training.checkpoint import Epoch, History, describe, digest
+from spen.training.checkpoint import Epoch, History, RunFolder, describe, digest
 from spen.training.loop import train
 
 MEMBER_SEEDS = 7919
@@ -78,10 +80,12 @@ def fit(
     rows: Split,
     domain: Domain,
     *,
-    seed: int,
+    seed: int | None,
     label_weight: np.ndarray | None = None,
     device: torch.device | None = None,
     title: str | None = None,
+    checkpoint: Path | str | None = None,
+    resume: bool = False,
 ) -> Fitted:
     """Train a model by a plan: make its choice, calibrate and tune it, train on all rows.
 
@@ -89,22 +93,38 @@ def fit(
         plan: what to carry out.
         rows: scaled inputs, labels and weights.
         domain: where the output lives.
-        seed: decides every random draw.
+        seed: decides every random draw; None draws one, which a fit that goes on keeps.
         label_weight: (L,) how much each label counts.
         device: where to train; None is the CPU.
         title: of a progress bar; None shows none.
+        checkpoint: a folder for the checkpoints of all runs.
+        resume: whether to go on in that folder.
     """
     if len(rows) < 2:
         raise InputError(
             f"Fitting needs at least two rows, one of them to tune on; received n_samples = "
             f"{len(rows)}."
         )
-    folds = folds_by(rows.Y, plan.held_out, plan.folds, seed)
-    shown = nullcontext(lambda epoch: None)
+    # Not from numpy's global generator, which belongs to the user.
+    drawn = secrets.randbelow(2**31) if seed is None else seed
+    work = Fit(rows, domain, drawn, label_weight, device or torch.device("cpu"))
+    if checkpoint is None:
+        return _fit(work, plan, title)
+    identity = {"settings": describe(plan), "rows, weights or device": work.same(rows)}
+    identity["random_state"] = str(seed)
+    with RunFolder.held(checkpoint, resume, identity, drawn) as folder:
+        return _fit(replace(work, folder=folder, seed=folder.seed), plan, title)
+
+
+def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
+    """Carry out a plan."""
+    rows = work.rows
+    folds = folds_by(rows.Y, plan.held_out, plan.folds, work.seed)
+    shown = nullcontext(work.advance)
     if title is not None:
         shown = epoch_bar(title, _epochs(plan, len(folds)))
     with shown as advance:
-        work = Fit(rows, domain, seed, label_weight, device or torch.device("cpu"), advance)
+        work = replace(work, advance=advance)
         plan, trial, _ = work.choose(plan, folds)
         if plan.cross_fit:
             return _cross_fit(work, plan, folds, trial)
@@ -271,6 +291,7 @@ class Fit:
         label_weight: (L,) how much each label counts.
         device: where to train.
         advance: called after each epoch of a network.
+        folder: for the checkpoints of all runs, or None.
     """
 
     rows: Split
@@ -279,6 +300,7 @@ class Fit:
     label_weight: np.ndarray | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     advance: Callable[[Epoch], None] = field(default=lambda epoch: None)
+    folder: RunFolder | None = None
 
     def choose(self, plan: Plan, folds: Folds) -> tuple[Plan, HeldOut | None, list[Verdict]]:
         """Return the plan with its best choice made, the trial of that, and all verdicts.
@@ -330,17 +352,18 @@ class Fit:
             return self._run_members(plan, kept, held)
         if shared is None or not plan.is_label_wise:
             return self._run(plan, kept, held)
-        key = (describe(plan.stages), describe(plan.chosen), str(plan.linear), self._same(kept))
+        same = f"{self.same(kept)} {self.seed}"
+        key = (describe(plan.stages), describe(plan.chosen), str(plan.linear), same)
         return shared.get(key, lambda: self._run(plan, kept, held))
 
-    def _same(self, kept: Split) -> str:
-        """Return what two runs of the same plan must agree in."""
+    def same(self, kept: Split) -> str:
+        """Return what two runs of the same plan must agree in, beside the seed."""
         arrays = [kept.weight, self.label_weight]
         for rows in (kept.X, kept.Y):
             parts = (rows.indptr, rows.indices, rows.data) if sparse.issparse(rows) else (rows,)
             arrays += parts
         tensors = [None if each is None else torch.as_tensor(each) for each in arrays]
-        return f"{digest(tensors)} {self.seed} {self.device}"
+        return f"{digest(tensors)} {self.device}"
 
     def _run(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
         if plan.base is not None:
@@ -384,6 +407,7 @@ class Fit:
             score=accuracy if isinstance(self.domain, Simplex) else best_f1,
             label_weight=self.label_weight,
             callbacks=(self._advance_networks,),
+            checkpoint=self.folder,
         )
 
     def _advance_networks(self, epoch: Epoch) -> None:

@@ -10,19 +10,23 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 MOSTLY_ZERO = 0.7
-"""The share of zeros from which on a dense matrix is taken for counts, words or flags."""
+"""The share of zeros from which on a matrix is taken for counts, words or flags."""
 
 FARTHEST = 6.0
 """Standardised features are cut off here: one odd value must not decide a prediction."""
 
 
+COLUMNS_AT_ONCE = 2**22
+"""Entries of the columns that are measured together, to bound memory."""
+
+
 @dataclass(frozen=True)
 class Scaling:
-    """One of two rules, chosen by what the features are.
+    """One of two rules, chosen by how many entries are zero: not by what holds them.
 
     Features that vary are standardised: x ↦ (x − shift) / scale, within ±6. Features that
-    are mostly zero (and all sparse matrices) stay sparse: each column is divided by the root
-    mean square of what is not zero, and then each row is brought to one length.
+    are mostly zero stay sparse: each column is divided by the root mean square of what is not
+    zero, and then each row is brought to one length.
 
     Attributes:
         shift: (d,) the mean of each column, or None by the rule for sparse features.
@@ -42,28 +46,34 @@ class Scaling:
 
         >>> Scaling.of(np.array([[1.0, 5.0], [3.0, 5.0]])).transform(np.array([[4.0, 6.0]]))
         array([[2., 1.]], dtype=float32)
-        >>> Scaling.of(sparse.csr_array([[3.0, 0.0, 4.0]])).transform([[0.0, 0.0, 1.0]]).toarray()
-        array([[0.        , 0.        , 1.4142135]], dtype=float32)
+        >>> words = sparse.csr_array([[3.0, 0.0, 4.0, 0, 0, 0, 0]])
+        >>> Scaling.of(words).transform([[0.0, 0, 1.0, 0, 0, 0, 0]]).toarray()[0, 2]
+        np.float32(1.4142135)
         """
-        entries = X.nnz if sparse.issparse(X) else np.count_nonzero(X)
-        if sparse.issparse(X) or entries < (1 - MOSTLY_ZERO) * X.size:
-            return cls._of_sparse(sparse.csr_array(X), max(entries / max(X.shape[0], 1), 1.0))
-        mean = X.mean(axis=0, dtype=np.float64)
-        spread = X.std(axis=0, dtype=np.float64)
-        # What rounding leaves of a constant column is not a scale.
-        real = spread > 1e-12 * np.maximum(np.abs(mean), np.finfo(np.float64).tiny)
-        return cls(mean, np.where(real, spread, 1.0), None)
+        rows, width = X.shape
+        # Not by scipy, which would sum duplicates in the caller's matrix.
+        entries = len(_entries(X)[0]) if sparse.issparse(X) else np.count_nonzero(X)
+        if entries < (1 - MOSTLY_ZERO) * rows * width:
+            return cls._of_sparse(X, float(np.sqrt(max(entries / max(rows, 1), 1.0))))
+        # What is not mostly zero takes no more memory as an array than it takes as a sparse matrix.
+        columns = X.tocsc() if sparse.issparse(X) else np.asarray(X)
+        step = max(16, COLUMNS_AT_ONCE // max(rows, 1))
+        blocks = [_mean_and_spread(columns[:, k : k + step]) for k in range(0, width, step)]
+        mean, spread = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        return cls(mean, spread, None)
 
     @classmethod
-    def _of_sparse(cls, X: Any, entries: float) -> Scaling:
-        width = X.shape[1]
-        largest = abs(X).max(axis=0).toarray().ravel().astype(np.float64)
+    def _of_sparse(cls, X: Any, length: float) -> Scaling:
+        values, columns, _, (_, width) = _entries(X)
+        size = np.abs(values).astype(np.float64)
+        largest = np.zeros(width)
+        np.maximum.at(largest, columns, size)
         # Relative to the largest of each column, so that no square overflows.
-        shares = X.data / np.where(largest > 0, largest, 1.0)[X.indices]
-        squares = np.bincount(X.indices, shares**2, minlength=width)
-        counts = np.bincount(X.indices, X.data != 0, minlength=width)
+        shares = size / np.where(largest > 0, largest, 1.0)[columns]
+        squares = np.bincount(columns, shares**2, minlength=width)
+        counts = np.bincount(columns, minlength=width)
         size = largest * np.sqrt(squares / np.maximum(counts, 1))
-        return cls(None, np.where(size > 0, size, 1.0), float(np.sqrt(entries)))
+        return cls(None, np.where(size > 0, size, 1.0), length)
 
     @property
     def sparse(self) -> bool:
@@ -76,8 +86,10 @@ class Scaling:
             return X
         if self.length is None:
             dense = X.toarray() if sparse.issparse(X) else np.asarray(X)
-            scaled = (dense - self.shift) / self.scale
-            return np.clip(scaled, -FARTHEST, FARTHEST).astype(np.float32)
+            # A difference that overflows is far away, on its side.
+            with np.errstate(over="ignore"):
+                scaled = (dense - self.shift) / self.scale
+            return np.clip(scaled, -FARTHEST, FARTHEST).astype(np.float32, order="C")
         values, columns, offsets, shape = _entries(X)
         values = values / self.scale[columns]
         rows = np.repeat(np.arange(shape[0]), offsets[1:] - offsets[:-1])
@@ -102,13 +114,27 @@ NEAR_ZERO, FAR = 1e-140, 1e140
 """Lengths of rows between which no square that matters vanishes or overflows."""
 
 
+def _mean_and_spread(columns: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of each column, and its standard deviation, or 1 for a constant one."""
+    dense = columns.toarray() if sparse.issparse(columns) else columns
+    # One type and order in memory, because sums are rounded by both.
+    values = np.array(dense, dtype=np.float64, order="C")
+    # Powers of two change no digit, and then no square vanishes or overflows.
+    _, exponent = np.frexp(np.abs(values).max(axis=0))
+    values = np.ldexp(values, -exponent, out=values)
+    mean, spread = values.mean(axis=0), values.std(axis=0)
+    # What rounding leaves of a constant column is not a scale.
+    real = spread > 1e-12 * np.abs(mean)
+    return np.ldexp(mean, exponent), np.where(real, np.ldexp(spread, exponent), 1.0)
+
+
 def _norms(values: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
     with np.errstate(over="ignore", under="ignore"):
         return np.sqrt(np.bincount(rows, values * values, minlength=count))
 
 
 def _entries(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int]]:
-    """Return the entries of a matrix in compressed rows: values, columns, offsets; its shape.
+    """Return what is not zero, in compressed rows: values, columns, offsets; and the shape.
 
     They may be the matrix's own arrays. By hand, because scipy takes longer to build a matrix
     than a row takes to be predicted.
@@ -120,10 +146,12 @@ def _entries(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[int, int
         np.cumsum(np.bincount(rows, minlength=len(dense)), out=offsets[1:])
         return dense[rows, columns], columns, offsets, dense.shape
     plain: Any = X.tocsr()
-    if not plain.has_canonical_format:
-        # A copy, because summing duplicates would change the caller's matrix.
+    if not (plain.has_canonical_format and plain.data.all()):
+        # A copy, because the caller's matrix stays as it is. Zeros that are written out are no
+        # entries: which inputs are dropped in training is drawn entry by entry.
         plain = plain.astype(np.float64, copy=True)
         plain.sum_duplicates()
+        plain.eliminate_zeros()
     return plain.data, plain.indices, plain.indptr, plain.shape
 
 

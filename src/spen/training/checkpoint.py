@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.errors import CheckpointError
-from spen.files import read_tensors, to_json, write_tensors
+from spen.files import locked, read_tensors, to_json, write_tensors
 from spen.training.optimisers import LBFGS
 
 
@@ -189,6 +190,82 @@ class Run:
         current = dict(self._weights())
         for name, tensor in weights.items():
             current[name].copy_(tensor)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder with the checkpoints of many runs, each known by what tells it from the others.
+
+    Attributes:
+        path: of the folder.
+        seed: of what the runs belong to, as it was when that was begun.
+    """
+
+    path: Path
+    seed: int
+
+    def file(self, fingerprint: dict[str, str]) -> Path:
+        """Return the file of a run."""
+        told = json.dumps(fingerprint, sort_keys=True).encode()
+        return self.path / f"{hashlib.sha256(told).hexdigest()[:20]}.run"
+
+    @classmethod
+    @contextmanager
+    def held(
+        cls, path: Path | str, resume: bool, identity: dict[str, str], seed: int
+    ) -> Iterator[RunFolder]:
+        """Begin in an empty folder, or go on in one; no other process can while this one does.
+
+        Args:
+            path: of the folder; it is made where it is missing.
+            resume: whether to go on where something was begun.
+            identity: what tells what is begun from all else.
+            seed: of what is begun; what goes on keeps its own.
+        """
+        folder = Path(path)
+        if folder.exists() and not folder.is_dir():
+            raise CheckpointError(f"{folder} is a file. Name a folder for checkpoints.")
+        folder.mkdir(parents=True, exist_ok=True)
+        about = folder / "about.run"
+        with locked(about):
+            if about.exists() and not resume:
+                raise CheckpointError(
+                    f"{folder} holds checkpoints already. Pass resume=True to go on from them, or "
+                    "name another folder."
+                )
+            if about.exists():
+                seed = _go_on(about, identity)
+            elif any(folder.glob("*.run")):
+                raise CheckpointError(
+                    f"{folder} holds runs, but {about.name}, which says what they belong to, is "
+                    "missing. Name another folder."
+                )
+            else:
+                header = {"kind": "runs", "identity": identity, "seed": seed}
+                write_tensors(about, {}, header)
+            yield cls(folder, seed)
+
+
+def _go_on(about: Path, identity: dict[str, str]) -> int:
+    """Return the seed of what was begun, if it is what goes on."""
+    _, header = read_tensors(about)
+    if not isinstance(header, dict) or header.get("kind") != "runs":
+        raise CheckpointError(f"{about} does not say what runs belong to.")
+    found, seed = header.get("identity"), header.get("seed")
+    if not isinstance(found, dict) or not isinstance(seed, int):
+        raise CheckpointError(f"{about} is damaged.")
+    _check_same(about.parent, found, identity)
+    return seed
+
+
+def _check_same(path: Path, found: dict[str, str], wanted: dict[str, str]) -> None:
+    differing = sorted(k for k in wanted if found.get(k) != wanted[k])
+    if differing:
+        raise CheckpointError(
+            f"{path} belongs to another run: it differs in {', '.join(differing)}. "
+            "Resume with what it was started with (a model built afresh, not one that was "
+            "trained on), or name another checkpoint."
+        )
 
 
 def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

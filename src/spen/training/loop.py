@@ -23,7 +23,15 @@ from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
 from spen.metrics import best_f1
 from spen.model import SPEN
-from spen.training.checkpoint import Epoch, History, Run, describe, describe_module, digest
+from spen.training.checkpoint import (
+    Epoch,
+    History,
+    Run,
+    RunFolder,
+    describe,
+    describe_module,
+    digest,
+)
 from spen.training.optimisers import LBFGS, OPTIMISERS
 from spen.training.rows import TrainingRows
 from spen.training.stage import Stage, check_stages
@@ -48,7 +56,7 @@ def train(
     score: Score = best_f1,
     label_weight: Any = None,
     callbacks: Sequence[Callback] = (),
-    checkpoint: Path | str | None = None,
+    checkpoint: Path | str | RunFolder | None = None,
     resume: bool = False,
 ) -> History:
     """Train a model in place, stage after stage.
@@ -66,7 +74,8 @@ def train(
             A label that is missing there counts as absent, and as not predicted.
         label_weight: (L,) the weight of each label in the loss; None means one.
         callbacks: called after each epoch, for progress.
-        checkpoint: a file that holds the whole state after each epoch.
+        checkpoint: a file that holds the whole state after each epoch; or a folder of many runs',
+            whose checkpoints are resumed.
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
             to a run that was never interrupted.
     """
@@ -79,6 +88,8 @@ def train(
     if checkpoint is not None:
         # Hashing all rows and weights takes time that a run without a checkpoint need not spend.
         fingerprint = _fingerprint(model, stages, rows, held_out, seed, score)
+        if isinstance(checkpoint, RunFolder):
+            checkpoint, resume = checkpoint.file(fingerprint), True
         run.attach(Path(checkpoint), resume, fingerprint)
 
     for index in range(run.stage, len(stages)):

@@ -334,7 +334,7 @@ def paper_model(
         fitted = classifier(table, seed=seed, device=str(device), where=where, **changes)
         note(f"Training the paper's model on {data.name} once; it is kept in {path}.")
         fitted.set_params(verbose=1)
-        names = {"label_names": data.label_names, "feature_names": data.feature_names}
+        names: Any = {"label_names": data.label_names, "feature_names": data.feature_names}
         fitted.fit(kept.X, kept.Y, **names)
         fitted.save(path)
     return fitted, kept
