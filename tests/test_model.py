@@ -167,7 +167,7 @@ def test_masks_and_weights_are_checked():
         one.context(X, weight=np.ones(7))
 
 
-@pytest.mark.parametrize("batch_size", [0, -1, 2.5, None])
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5])
 def test_batch_sizes_are_checked(batch_size):
     with pytest.raises(spen.InputError, match="batch_size"):
         model().solve(X, batch_size=batch_size)

@@ -1,10 +1,14 @@
 """One row at a time: the same answers as in a batch, in whatever form the row comes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
 import spen
+from spen.estimators.plan import Prediction
 
 FORMS = {
     "ndarray": lambda row: row,
@@ -49,7 +53,32 @@ def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch
     X = sparse.csr_matrix(data[0])
     known = np.full((len(data[0]), 6), np.nan)
     known[::2, 1] = 1
-    whole = fitted.predict(X), fitted.predict(X, known=known)
-    monkeypatch.setattr(spen.estimators.base, "ROWS_AT_ONCE", 37)
-    assert np.array_equal(fitted.predict(X), whole[0])
-    assert np.array_equal(fitted.predict(X, known=known), whole[1])
+    truth = sparse.csr_matrix(data[1])
+
+    def answers():
+        yield from (fitted.predict(X), fitted.predict(X, known=known))
+        yield from (fitted.predict(X, polish=True), fitted.predict(X, sparse=True).toarray())
+        yield from (fitted.predict_proba(X), fitted.predict_proba(X, known=known))
+        yield from (fitted.decision_function(X), fitted.energy(X, truth))
+        found = fitted.diagnose(X, truth)
+        yield from (found.steps, np.array([found.converged, found.search_errors]))
+        yield np.array([len(names) for names in fitted.predict_labels(X)])
+
+    whole = list(answers())
+    # 6 labels of 4 bytes.
+    monkeypatch.setattr(spen.limits, "chunk", 37 * 6 * 4)
+    assert len(list(fitted.predictor_.chunks(X))) == 3
+    for part, expected in zip(answers(), whole, strict=True):
+        assert np.array_equal(part, expected)
+        assert part.dtype == expected.dtype
+
+
+def test_all_chunks_warn_together(fitted, data, monkeypatch):
+    slow = spen.Descent(spen.MirrorDescent(1e-3, 0.0), spen.Stopping(2, 0.0, 1e-9))
+    predictor = replace(fitted.predictor_, prediction=Prediction(spen.Hinge(), slow))
+    monkeypatch.setattr(fitted, "predictor_", predictor)
+    monkeypatch.setattr(spen.limits, "chunk", 32 * 6 * 4)
+    for ask in (fitted.predict, fitted.predict_proba, fitted.decision_function):
+        with pytest.warns(ConvergenceWarning, match="did not converge for 90 of 90 rows") as told:
+            ask(data[0])
+        assert [each.filename for each in told] == [__file__]

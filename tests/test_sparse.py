@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import spen
-from spen.batch.rows import PaddedRows, SparseRows, affine, densify, filled_batch, whole_batch
-from spen.batch.splits import Split
+from spen.batch.rows import (
+    PaddedRows,
+    SparseRows,
+    affine,
+    compressed_rows,
+    densify,
+    filled_batch,
+    whole_batch,
+)
+from spen.batch.splits import RowDigests, Split
 
 MATRICES = arrays.arrays(
     np.float32,
@@ -56,6 +64,120 @@ def test_repeated_entries_add_up_and_the_users_matrix_stays_as_it_is():
     batch = SparseRows(matrix)[torch.tensor([0])]
     assert densify(batch).tolist() == [[1.0, 2.0]]
     assert matrix.nnz == 3
+
+
+LABELS = np.array([[1, 0, 1, 0, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 0, 1, 0, 0]] * 8)
+
+
+def unlike(matrix, *, repeated=False):
+    """The same matrix with its entries out of order, room at its end, and entries in two parts."""
+    plain = sparse.csr_array(matrix, dtype=float)
+    parts = [
+        (plain.indices[span][::-1], plain.data[span][::-1])
+        for span in map(slice, plain.indptr[:-1], plain.indptr[1:])
+    ]
+    if repeated:
+        parts = [(np.r_[c, c], np.r_[v, v] / 2) for c, v in parts]
+    result = sparse.csr_array(plain.shape)
+    result.indptr = np.cumsum([0, *(len(c) for c, _ in parts)])
+    result.indices = np.concatenate([*(c for c, _ in parts), [99]]).astype(np.int64)
+    result.data = np.concatenate([*(v for _, v in parts), [np.nan]])
+    return result
+
+
+def parts_of(matrix):
+    return [part.tobytes() for part in (matrix.indptr, matrix.indices, matrix.data)]
+
+
+def fitted(X, Y):
+    clf = spen.SPENClassifier("local", hidden=(), epochs=1, folds=1, random_state=0)
+    return clf.set_params(remember_rows=True).fit(X, Y)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_fit_and_predict_leave_sparse_matrices_as_they_are(repeated):
+    X = sparse.random(32, 6, density=0.5, format="csr", random_state=0)
+    own = [unlike(each, repeated=repeated) for each in (X, LABELS)]
+    before = [parts_of(matrix) for matrix in own]
+    clf, expected = fitted(*own), fitted(X, LABELS.astype(float))
+    assert np.array_equal(clf.predict_proba(own[0]), expected.predict_proba(X))
+    assert np.array_equal(clf.predict(own[0]), expected.predict(X))
+    assert np.array_equal(clf.energy(*own), expected.energy(X, LABELS))
+    assert str(clf.diagnose(*own)) == str(expected.diagnose(X, LABELS))
+    assert expected.seen_in_training(own[0]).all()
+    assert spen.example_f1(own[1], clf.predict(X)) == spen.example_f1(LABELS, clf.predict(X))
+    assert [parts_of(matrix) for matrix in own] == before
+
+
+def test_flags_that_are_out_of_date_do_not_deceive():
+    matrix = unlike(np.eye(3) + 1)
+    matrix.has_canonical_format = True
+    assert compressed_rows(matrix, "X").indices.tolist() == [0, 1, 2] * 3
+
+
+def broken(kind, part, place, value=None):
+    """A matrix with one number of one of its parts changed, or without its last."""
+    matrix = kind(LABELS * 1.0)
+    changed = getattr(matrix, part).copy()
+    if value is None:
+        changed = changed[:-1]
+    else:
+        changed[place] = value
+    setattr(matrix, part, changed)
+    return matrix
+
+
+BROKEN = [
+    *((sparse.csr_array, "indices", place, bad) for place in (0, 3, -1) for bad in (-1, 5, 10**9)),
+    *((sparse.csr_matrix, "indptr", place, bad) for place in (0, 3, -1) for bad in (-4, 60, 10**9)),
+    *((sparse.csr_array, part, 0, None) for part in ("indices", "indptr", "data")),
+    *((sparse.csc_array, "indices", 0, bad) for bad in (-1, 32, 10**9)),
+    (sparse.csc_matrix, "indptr", 3, 10**9),
+    (lambda _: sparse.csr_array((32, 5)), "indptr", 3, 9),
+    *((sparse.coo_array, part, 0, bad) for part in ("row", "col") for bad in (-1, 10**9)),
+    (sparse.coo_matrix, "data", 0, None),
+    (sparse.bsr_array, "indices", 0, 10**6),
+    (sparse.dia_array, "offsets", 0, None),
+    (sparse.lil_array, "data", 1, [1.0]),
+    (sparse.lil_array, "rows", 1, [1, 10**9]),
+]
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case[0].__name__} {case[1:]}")
+def test_indices_outside_of_a_matrix_are_refused_wherever_it_comes_in(case, labelled):
+    clf, X = labelled
+    bad = broken(*case)
+    model = clf.model_
+    stage = spen.Stage("all", spen.CrossEntropy(), parts=("local",), epochs=1)
+    for entrance in (
+        lambda: compressed_rows(bad, "it"),
+        lambda: fitted(bad, LABELS),
+        lambda: fitted(X, bad),
+        lambda: clf.predict(bad),
+        lambda: clf.predict_proba(bad),
+        lambda: clf.energy(bad, LABELS),
+        lambda: clf.energy(X, bad),
+        lambda: clf.diagnose(X, bad),
+        lambda: clf.seen_in_training(bad),
+        lambda: model.solve(bad),
+        lambda: model.energy_of(bad, LABELS),
+        lambda: model.context(bad),
+        lambda: spen.train(model, [stage], (bad, LABELS)),
+        lambda: spen.train(model, [stage], (X, bad)),
+        lambda: RowDigests.of(bad),
+        lambda: spen.hold_out(Split(bad, LABELS), 0.5, seed=0),
+        lambda: spen.example_f1(bad, LABELS),
+        lambda: spen.metrics.precision_at_k(bad, LABELS, 1),
+        lambda: spen.estimators.decoding.tune_threshold(bad, LABELS),
+    ):
+        with pytest.raises(spen.InputError, match="not a sound sparse matrix"):
+            entrance()
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    X = np.random.default_rng(0).standard_normal((32, 5))
+    return fitted(X, LABELS), X
 
 
 def model_of(features: spen.Features) -> spen.SPEN:

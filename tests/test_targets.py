@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 import spen
+from spen.estimators.predictor import dense
 from spen.estimators.targets import align, align_known, label_weights, read_targets
 
 MATRIX = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 1]])
@@ -73,10 +74,52 @@ def test_a_column_of_zeros_and_ones_is_one_label_and_a_column_of_others_is_class
         pd.DataFrame({"a": [1, 0], "b": [None, 1]}),
         pd.DataFrame({"a": [1, 0], "b": pd.array([pd.NA, 1], dtype="Int64")}),
         [[1, None], [0, 1]],
+        np.array([[1, None], [0, 1]], dtype=object),
+        pd.DataFrame({"a": pd.array([True, False], "boolean"), "b": pd.array([pd.NA, True])}),
+        np.ma.array([[1, 1], [0, 1]], mask=[[0, 1], [0, 0]]),
+        np.ma.array([[1.0, 1.0], [0.0, 1.0]], mask=[[0, 1], [0, 0]]),
+        np.ma.array([[True, False], [False, True]], mask=[[0, 1], [0, 0]]),
+        np.ma.array([[1, 77], [0, 1]], mask=[[0, 1], [0, 0]]),
+        np.ma.array([["1", "?"], ["0", "1"]], mask=[[0, 1], [0, 0]]),
+        [np.ma.array([1, 1], mask=[0, 1]), np.array([0, 1])],
     ],
 )
 def test_missing_labels_stay_missing(Y):
-    assert np.array_equal(read_targets(Y).matrix, [[1, np.nan], [0, 1]], equal_nan=True)
+    expected = [[1, np.nan], [0, 1]]
+    assert np.array_equal(read_targets(Y).matrix, expected, equal_nan=True)
+    names = np.array(["a", "b"], dtype=object)
+    assert np.array_equal(align_known(Y, names, 2), expected, equal_nan=True)
+    with pytest.raises(spen.InputError, match="none of them nan"):
+        align(Y, names, False, 2)
+
+
+def test_a_mask_that_hides_nothing_changes_nothing():
+    for Y in (np.ma.array(MATRIX), np.ma.array(MATRIX.astype(bool), mask=np.zeros(MATRIX.shape))):
+        targets = read_targets(Y)
+        assert targets.matrix.toarray().tolist() == MATRIX.tolist()
+        assert targets.dtype == Y.dtype
+    assert read_targets(np.ma.array(["x", "y"])).names.tolist() == ["x", "y"]
+
+
+@pytest.mark.parametrize("y", [np.array(["x", "y", "z"]), np.array([1, 2, 3]), np.arange(3.0)])
+def test_a_hidden_class_is_refused(y):
+    with pytest.raises(ValueError, match="NaN"):
+        read_targets(np.ma.array(y, mask=[0, 1, 0]))
+
+
+def test_hidden_weights_of_labels_are_refused():
+    with pytest.raises(spen.InputError, match="finite numbers"):
+        label_weights(np.ma.array([1.0, 2.0, 1.0], mask=[0, 1, 0]), read_targets(MATRIX))
+
+
+@pytest.mark.parametrize("odd", [1 + 1e-9, 1e-300, np.longdouble(1) + np.longdouble(2) ** -60])
+def test_what_is_nearly_a_label_is_not_rounded_to_one(odd):
+    Y = MATRIX.astype(np.longdouble if isinstance(odd, np.longdouble) else float)
+    Y[0, 1] = odd
+    with pytest.raises(spen.InputError, match="only 0 and 1"):
+        read_targets(Y)
+    with pytest.raises(spen.InputError, match="only 1, 0, or nan"):
+        align_known(Y, np.array(NAMES), 3)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +136,10 @@ def test_missing_labels_stay_missing(Y):
         (np.full((2, 2), np.nan), "no label is known"),
         (["x", "x"], "one class only"),
         (np.array([["a", "b"], ["c", "d"]]), "only 0 and 1"),
+        (np.array([[1, 0], [0, 1]], dtype=complex), "of type complex128"),
+        (np.array([[10**400, 0], [0, 1]], dtype=object), "only 0 and 1"),
+        (np.array([[1e300, 0], [0, 1]]), r"row 0, column 0 holds 1e\+300"),
+        ([np.ones(2), np.ones(3)], "array of one or two dimensions"),
         ([0.5, 1.7, 2.2], "Unknown label type"),
     ],
 )
@@ -105,8 +152,8 @@ def test_a_labelling_is_put_in_the_models_order():
     names = np.array(NAMES, dtype=object)
     frame = pd.DataFrame(MATRIX[:, [2, 0, 1]], columns=["c", "a", "b"])
     for Y in (frame, [["c", "a"], [], ["c", "b"]], MATRIX, sparse.csr_matrix(MATRIX)):
-        assert align(Y, names, False, 3).tolist() == MATRIX.tolist()
-    assert align(["b", "a"], names, True, 2).tolist() == [[0, 1, 0], [1, 0, 0]]
+        assert dense(align(Y, names, False, 3)).tolist() == MATRIX.tolist()
+    assert dense(align(["b", "a"], names, True, 2)).tolist() == [[0, 1, 0], [1, 0, 0]]
     with pytest.raises(spen.InputError, match="Did you mean 'a'"):
         align([["aa"], [], []], names, False, 3)
     with pytest.raises(spen.InputError, match="lacks 1 labels"):
@@ -129,6 +176,9 @@ def test_known_labels_may_be_some_of_the_columns():
         align_known(sparse.csr_matrix(MATRIX), names, 3)
     with pytest.raises(spen.InputError, match="only 1, 0, or nan"):
         align_known(MATRIX * 2, names, 3)
+    twice = pd.DataFrame([[1, 0]] * 3, columns=["c", "c"])
+    with pytest.raises(spen.InputError, match="same name"):
+        align_known(twice, names, 3)
 
 
 def test_weights_of_labels():

@@ -1,5 +1,6 @@
 """``spen bench``: figures that mean what they say, on a small model."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -64,6 +65,7 @@ def subject(data):
         decoding="threshold",
         random_state=0,
         folds=1,
+        remember_rows=True,
     )
     kept, _ = spen.hold_out(data.train, 0.2, seed=0)
     names = {"label_names": data.label_names, "feature_names": data.feature_names}
@@ -264,6 +266,9 @@ def test_rows_that_judge_were_not_seen_in_training(subject, data):
     assert classifier.seen_in_training(subject.learned.X).all()
     assert len(subject.judged) + len(subject.learned) == len(data.train)
     assert subject.timed.X.shape == data.test.X.shape
+    forgets = copy.copy(classifier)
+    forgets.training_rows_ = None
+    assert TimedModel.of(forgets, data, "").judged.X.shape == data.test.X.shape
 
 
 def test_classes_are_refused():

@@ -15,6 +15,8 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from spen.batch.arrays import unmasked
+from spen.batch.rows import compressed_rows
 from spen.errors import InputError, check_whole, choose
 
 THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
@@ -288,9 +290,9 @@ def as_array(value: Any, dtype: Any = float) -> np.ndarray:
         # numpy has no bfloat16.
         value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if sparse.issparse(value):
-        value = value.toarray()
+        value = compressed_rows(value, "A matrix of labels").toarray()
     try:
-        return np.asarray(value, dtype=dtype)
+        return np.asarray(unmasked(value), dtype=dtype)
     except (TypeError, ValueError) as problem:
         raise InputError(f"Scores are computed from arrays of numbers; {problem}.") from None
 
@@ -301,8 +303,14 @@ def as_floats(value: Any) -> np.ndarray:
     >>> as_floats(torch.tensor([0.5])).dtype, as_floats([0, 1]).dtype
     (dtype('float32'), dtype('float64'))
     """
+    array = _as_numbers(value)
+    return array if array.dtype.kind == "f" else array.astype(float)
+
+
+def _as_numbers(value: Any) -> np.ndarray:
+    """Return an array in its own type if that is one of numbers, else in float64."""
     array = as_array(value, dtype=None)
-    return array if array.dtype.kind == "f" else as_array(array)
+    return array if array.dtype.kind in "biuf" else as_array(array)
 
 
 def counts(truth: Any, predicted: Any, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -314,7 +322,7 @@ def counts(truth: Any, predicted: Any, axis: int) -> tuple[np.ndarray, np.ndarra
     (array([1, 0]), array([3, 0]), array([3, 2]))
     """
     as_sparse = sparse.issparse(truth) or sparse.issparse(predicted)
-    t, p = ((_as_sparse if as_sparse else as_array)(matrix) for matrix in (truth, predicted))
+    t, p = ((_as_sparse if as_sparse else _as_numbers)(matrix) for matrix in (truth, predicted))
     check_shapes(t.shape, p.shape)
     t_on, missing = marked(t, "truth")
     p_on, _ = marked(p, "prediction")
@@ -330,7 +338,7 @@ def counts(truth: Any, predicted: Any, axis: int) -> tuple[np.ndarray, np.ndarra
 def blocks(truth: Any, soft: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield rows of truth and soft predictions, dense in float64, a block at a time."""
     truth, soft = (m if hasattr(m, "shape") else as_array(m) for m in (truth, soft))
-    truth, soft = (m.tocsr() if sparse.issparse(m) else _rows(m) for m in (truth, soft))
+    truth, soft = (_as_sparse(m) if sparse.issparse(m) else _rows(m) for m in (truth, soft))
     check_shapes(tuple(truth.shape), tuple(soft.shape))
     step = max(1, BLOCK // truth.shape[1])
     for begin in range(0, truth.shape[0], step):
@@ -368,17 +376,15 @@ def marked(matrix: Any, name: str) -> tuple[Any, Any]:
 
 def _rows(matrix: Any) -> Any:
     """Return something whose rows can be sliced: a DataFrame's cannot."""
-    return matrix if isinstance(matrix, Tensor | np.ndarray) else as_array(matrix)
+    plain = isinstance(matrix, Tensor | np.ndarray) and not np.ma.isMaskedArray(matrix)
+    return matrix if plain else as_array(matrix)
 
 
 def _as_sparse(matrix: Any) -> Any:
     if not sparse.issparse(matrix):
         matrix = as_array(matrix)
         return sparse.csr_array(matrix) if matrix.ndim == 2 else matrix
-    # A copy, because the canonical form must not be forced on the caller's matrix.
-    plain = sparse.csr_array(matrix, dtype=float, copy=True)
-    plain.sum_duplicates()
-    return plain
+    return sparse.csr_array(compressed_rows(matrix, "A matrix of labels"), dtype=float)
 
 
 def _keep(matrix: Any, entries: np.ndarray) -> Any:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from spen.batch.arrays import Arrays
 from spen.batch.context import Context
-from spen.batch.rows import filled_batch, filled_rows, row_batches, row_spans, whole_batch
+from spen.batch.limits import limits
+from spen.batch.rows import Rows, filled_batch, filled_rows, row_spans, whole_batch
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.form import Form
@@ -224,7 +225,7 @@ class SPEN(nn.Module):
         known: Any = None,
         start: Literal["uniform", "local"] = "uniform",
         entropy: float = 0.0,
-        batch_size: int = 4096,
+        batch_size: int | None = None,
     ) -> Solution:
         """Predict: minimise the energy of each input.
 
@@ -234,7 +235,7 @@ class SPEN(nn.Module):
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             start: where inference begins.
             entropy: τ; above zero the prediction is softer.
-            batch_size: how many inputs are solved at a time, to bound memory.
+            batch_size: how many inputs are solved at a time; None: as many as spen.limits allow.
         """
         inference = inference or Descent()
         if not isinstance(inference, Inference):
@@ -252,14 +253,14 @@ class SPEN(nn.Module):
         inputs: Any,
         *,
         known: Any = None,
-        batch_size: int = 4096,
+        batch_size: int | None = None,
     ) -> Solution:
         """Run ``solve`` on each of the ``contexts`` of some inputs, and join what it returns."""
         batches = self.contexts(inputs, known=known, batch_size=batch_size)
         return join_solutions([solve(context).first(rows) for context, rows in batches])
 
     def contexts(
-        self, inputs: Any, *, known: Any = None, batch_size: int = 4096
+        self, inputs: Any, *, known: Any = None, batch_size: int | None = None
     ) -> Iterator[tuple[Context, int]]:
         """Yield the context of one batch of inputs after the other, and how many rows it has.
 
@@ -269,7 +270,7 @@ class SPEN(nn.Module):
         Args:
             inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
-            batch_size: how many inputs are taken at a time, to bound memory.
+            batch_size: how many inputs are taken at a time; None: as many as spen.limits allow.
 
         >>> import spen
         >>> model = spen.SPEN(spen.Identity(2), spen.LocalEnergy(2, 3), spen.UnitBox(3), seed=0)
@@ -278,26 +279,29 @@ class SPEN(nn.Module):
         """
         arrays, network = self.arrays, self.features
         source = arrays.rows(inputs, "X", network.n_inputs)
-        rows, width = source.shape
         if known is not None:
-            known = arrays.known(known, rows, self.domain.size)
-        for first, last in row_spans(rows, width, batch_size):
+            known = arrays.known(known, source.shape[0], self.domain.size)
+        for first, last in self._spans(source, batch_size):
             with torch.no_grad():
                 features = network.of(filled_batch(source, first, last, ROW_TILE))
             held = None if known is None else filled_rows(known, first, last, ROW_TILE)
             yield Context(features, known=held), last - first
 
     @torch.no_grad()
-    def energy_of(self, inputs: Any, y: Any, *, batch_size: int = 4096) -> Tensor:
+    def energy_of(self, inputs: Any, y: Any, *, batch_size: int | None = None) -> Tensor:
         """Return the energy (n,) of any labelling, soft or hard."""
         source = self.arrays.rows(inputs, "X", self.features.n_inputs)
-        rows, width = source.shape
-        labelling = self.arrays.matrix(y, "y", self.domain.size, rows)
-        energies = [
-            self.energy.bind(Context(self.features.of(source[chunk]))).value(labelling[chunk])
-            for chunk in row_batches(rows, width, batch_size, source.device)
-        ]
+        labelling = self.arrays.matrix(y, "y", self.domain.size, source.shape[0])
+        energies = []
+        for first, last in self._spans(source, batch_size):
+            features = self.features.of(filled_batch(source, first, last, ROW_TILE))
+            part = filled_rows(labelling, first, last, ROW_TILE)
+            energies.append(self.energy.bind(Context(features)).value(part)[: last - first])
         return torch.cat(energies)
+
+    def _spans(self, source: Rows, batch_size: int | None) -> list[tuple[int, int]]:
+        most = limits.rows_at_once(self.domain.size) if batch_size is None else batch_size
+        return row_spans(*source.shape, most)
 
 
 def _scores_of(local: LocalEnergy, bound: Problem, context: Context) -> Tensor:

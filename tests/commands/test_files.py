@@ -57,7 +57,7 @@ def folder(tmp_path_factory):
     write_csv(path / "test.csv", np.hstack([X, Y])[90:], columns)
     write_csv(path / "unlabelled.csv", X[100:], columns[:4])
     out = run("fit", path / "train.csv", "--labels", ",".join(LABELS), "--out", path / "m.spen",
-              "--hidden", "16", "--epochs", 20)  # fmt: skip
+              "--hidden", "16", "--epochs", 20, "--remember-rows")  # fmt: skip
     assert "F1 of held-out rows" in out.stdout
     assert "\x1b" not in out.stdout, "plain text in a pipe"
     return path
@@ -105,6 +105,7 @@ def test_evaluation_gives_rules_and_warns_of_rows_seen_in_training(folder):
     expected = spen.example_f1(table[:, 4:], clf.predict(table[:, :4]))
     assert record["metrics"]["example_f1"] == pytest.approx(expected)
     assert record["repeated_rows"] == 10
+    assert "--remember-rows" in spen.load(folder / "m.spen").notes_["command"].split()
     assert record["rows"] == 60
     assert set(record["rules"]) == set(record["metrics"])
 
@@ -129,6 +130,9 @@ def test_fit_prints_json(folder):
     assert record["labels"] == 3
     assert record["hidden"] == []
     assert out.stderr == ""
+    forgets = run("evaluate", folder / "again.spen", folder / "test.csv", "--json")
+    assert json.loads(forgets.stdout)["repeated_rows"] is None
+    assert forgets.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import spen
 from spen.metrics import calibration_error
 from spen.report.examples import example_facts
 from spen.report.label_relations import global_terms, interactions, meetings
-from spen.report.page import gather
+from spen.report.page import gather, render
 from spen.report.scores import calibration_facts, hardest_rows, label_scores
 from spen.report.subject import Judged
 
@@ -25,7 +25,17 @@ def test_everything_is_plain_and_has_no_nan(subject):
     facts = gather("a page", subject.classifier, subject.judged)
     again = json.loads(json.dumps(facts, allow_nan=False))
     assert again["rows"]["count"] == 80
-    assert again["rows"]["seen"] == 80, "they are the training rows"
+    assert again["rows"]["seen"] is None, "the model does not remember its training rows"
+
+
+def test_a_page_says_how_many_rows_were_trained_on_where_the_model_remembers(subject):
+    remembers = subject_of(remember_rows=True)
+    facts = gather("a page", remembers.classifier, remembers.judged)
+    assert facts["rows"]["seen"] == 80, "they are the training rows"
+    assert "80 of these rows have the same features" in render(facts)
+    assert "does not remember its training rows" in render(
+        gather("a page", subject.classifier, subject.judged)
+    )
 
 
 def test_scores_are_those_of_scikit_learn(subject):

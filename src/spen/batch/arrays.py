@@ -36,14 +36,14 @@ class Arrays:
                 raise InputError(f"{name} must be a dense tensor of real numbers.")
             return value.detach().to(dtype=self.dtype, device=self.device)
         try:
-            filled = np.ma.filled(value, np.nan) if np.ma.isMaskedArray(value) else value
-            array = np.asarray(filled)
+            array = np.asarray(unmasked(value))
             if array.dtype.kind not in "biuf":
                 raise TypeError(f"its entries are of type {array.dtype}")
         except (TypeError, ValueError, RuntimeError) as problem:
             raise InputError(f"{name} must be an array of numbers; {problem}.") from None
         # A copy in a plain type: other byte orders, long doubles and read-only arrays come in too.
-        plain = np.array(array, dtype=self._plain)
+        with np.errstate(over="ignore"):
+            plain = np.array(array, dtype=self._plain)
         return torch.from_numpy(plain).to(dtype=self.dtype, device=self.device)
 
     def matrix(
@@ -119,8 +119,7 @@ class Arrays:
         """Return the mask of what was observed: both ``value`` and ``also``, None for all."""
         if value is None:
             return also
-        mask = Arrays(device=self.device).tensor(value, "observed")
-        _check_shape(mask, "observed", columns, rows)
+        mask = Arrays(device=self.device).matrix(value, "observed", columns, rows)
         return mask.bool() if also is None else mask.bool() & also
 
     def weights(self, value: Any, size: int, name: str = "weight") -> Tensor:
@@ -139,7 +138,7 @@ class Arrays:
     def _sparse(self, value: Any, name: str, columns: int | None, rows: int | None) -> SparseRows:
         if value.ndim != 2 or value.dtype.kind not in "biuf":
             raise InputError(f"{name} must be a matrix of real numbers; received {value!r}.")
-        kept = SparseRows(value, self.dtype, self.device)
+        kept = SparseRows(value, self.dtype, self.device, name)
         _check_shape(kept, name, columns, rows)
         return kept
 
@@ -156,6 +155,26 @@ def _check_shape(matrix: Rows, name: str, columns: int | None, rows: int | None)
         )
     if rows is not None and shape[0] != rows:
         raise InputError(f"{name} must have {rows} rows; received {shape[0]}.")
+
+
+def unmasked(value: Any) -> Any:
+    """Return a masked array, or a list of such, with nan for what it hides; others as they are.
+
+    >>> unmasked(np.ma.array([1, 0], mask=[False, True]))
+    array([ 1., nan])
+    """
+    if isinstance(value, list | tuple) and any(np.ma.isMaskedArray(row) for row in value):
+        value = np.ma.array(value)
+    if not np.ma.isMaskedArray(value):
+        return value
+    shown, data = ~np.ma.getmaskarray(value), np.ma.getdata(value)
+    if shown.all():
+        return data
+    # What is hidden may be anything, so it is not even looked at.
+    kinds = {"f": data.dtype, "b": np.float64, "i": np.float64, "u": np.float64}
+    filled = np.full(data.shape, np.nan, kinds.get(data.dtype.kind, object))
+    filled[shown] = data[shown]
+    return filled
 
 
 def object_array(items: Sequence[Any]) -> np.ndarray:

@@ -60,11 +60,18 @@ class Limits:
     def rows_at_once(self, labels: int) -> int:
         """Return how many rows of so many labels are predicted at a time.
 
-        >>> Limits().rows_at_once(100_000)
-        167
-        """
-        return max(1, min(MOST_ROWS, self.chunk // (4 * max(labels, 1))))
+        Where it can be, it is a multiple of what vector units take at a time: they round the
+        numbers that are left over at the end of a batch in another way.
 
+        >>> Limits().rows_at_once(100_000)
+        160
+        """
+        rows = min(MOST_ROWS, self.chunk // (4 * max(labels, 1)))
+        return rows - rows % VECTOR if rows > VECTOR else max(1, rows)
+
+
+VECTOR = 32
+"""Numbers that the widest vector units take at a time."""
 
 MOST_ROWS = 4096
 """Rows that are predicted at a time, however few labels they have."""

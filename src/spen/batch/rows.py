@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
-from spen.errors import check_whole
+from spen.errors import InputError, check_whole
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,90 @@ LARGEST_COPY, WIDEST_COPY = 2**27, 2**15
 """Entries, of 12 bytes, and columns of a matrix that is held on a GPU."""
 
 
+def compressed_rows(matrix: Any, name: str) -> Any:
+    """Return a sparse matrix in compressed rows, each in order and without repetitions.
+
+    The caller's matrix stays as it is, and is what comes back where it is like that already. One
+    whose indices lie outside of it is refused: scipy would read and write what is not its own.
+
+    Args:
+        matrix: of any of scipy's sparse formats.
+        name: what errors call it.
+
+    >>> compressed_rows(sparse.csr_array(([1.0, 2.0], [1, 1], [0, 2]), shape=(1, 2)), "X").data
+    array([3.])
+    >>> broken = sparse.csr_array(np.eye(2))
+    >>> broken.indices[0] = 9
+    >>> compressed_rows(broken, "X")
+    Traceback (most recent call last):
+    ...
+    spen.errors.InputError: X is not a sound sparse matrix: indices must be < 2. Build it anew.
+    """
+    if matrix.ndim != 2:
+        raise InputError(f"{name} must have two dimensions; received shape {matrix.shape}.")
+    if matrix.format == "csr" and _is_in_order(matrix):
+        return matrix
+    try:
+        copy = _with_own_parts(matrix).tocsr(copy=True)
+        copy.check_format()
+    except (ValueError, TypeError, IndexError, OverflowError) as problem:
+        reason = f"{name} is not a sound sparse matrix: {problem}."
+        raise InputError(f"{reason} Build it anew.") from None
+    copy.sum_duplicates()
+    return copy
+
+
+def _is_in_order(matrix: Any) -> bool:
+    """Return whether compressed rows are sound, in order and without repetitions.
+
+    By hand, and whatever the matrix says of itself: its flags may be out of date, asking for them
+    changes them, and a single row must not wait for scipy.
+    """
+    offsets, columns, values = matrix.indptr, matrix.indices, matrix.data
+    rows, width = matrix.shape
+    if not (_holds_indices(offsets) and _holds_indices(columns) and isinstance(values, np.ndarray)):
+        return False
+    if offsets.shape != (rows + 1,) or offsets[0] != 0:
+        return False
+    entries = int(offsets[-1])
+    if columns.shape != (entries,) or values.shape != (entries,):
+        return False
+    if rows > 1 and (offsets[1:] < offsets[:-1]).any():
+        return False
+    rises = columns[1:] > columns[:-1]
+    if rises.all():
+        return not entries or bool(columns[0] >= 0 and columns[-1] < width)
+    if columns.min() < 0 or columns.max() >= width:
+        return False
+    # A row may begin before where the last one ended.
+    rises[offsets[(offsets > 0) & (offsets < entries)] - 1] = True
+    return bool(rises.all())
+
+
+def _holds_indices(part: Any) -> bool:
+    return isinstance(part, np.ndarray) and (part.dtype == np.int32 or part.dtype == np.int64)
+
+
+def _with_own_parts(matrix: Any) -> Any:
+    """Return a sparse matrix of the same arrays, checked by scipy, that scipy may change."""
+    values = matrix.data
+    if getattr(values, "dtype", None) == np.float16:
+        values = values.astype(np.float32)  # scipy cannot add up its own half-precision numbers
+    if matrix.format in ("csr", "csc", "bsr"):
+        own = type(matrix)((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+        own.check_format()
+        if (own.indptr[1:] < own.indptr[:-1]).any():  # which scipy does not see of no entries
+            raise ValueError("indptr must be a non-decreasing sequence")
+        return own
+    if matrix.format == "coo":
+        return type(matrix)((values, (matrix.row, matrix.col)), shape=matrix.shape)
+    if matrix.format == "dia":
+        return type(matrix)((values, matrix.offsets), shape=matrix.shape)
+    if matrix.format == "lil" and [*map(len, values)] != [*map(len, matrix.rows)]:
+        raise ValueError("its rows have more columns than values, or fewer")
+    return matrix
+
+
 class SparseRows:
     """A sparse matrix on the host, whose rows become batches on a device when asked for.
 
@@ -105,14 +189,14 @@ class SparseRows:
         matrix: Any,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
+        name: str = "The matrix",
     ) -> None:
         plain = np.float64 if dtype == torch.float64 else np.float32
-        as_it_is = isinstance(matrix, sparse.csr_array) and matrix.dtype == plain
-        self.matrix = matrix if as_it_is else sparse.csr_array(matrix, dtype=plain)
-        if not self.matrix.has_canonical_format:
-            # A copy, because summing duplicates would change the caller's matrix.
-            self.matrix = self.matrix.copy()
-            self.matrix.sum_duplicates()
+        rows = compressed_rows(matrix, name)
+        if not isinstance(rows, sparse.csr_array) or rows.dtype != plain:
+            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+                rows = sparse.csr_array(rows, dtype=plain)
+        self.matrix = rows
         self.dtype = dtype
         self.device = torch.device("cpu") if device is None else device
         self._copy: PaddedRows | None = None

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from spen.batch.arrays import unmasked
+from spen.batch.rows import compressed_rows
 from spen.errors import InputError
 
 BLOCK_ROWS = 4096
@@ -40,9 +42,12 @@ class Split:
 
     def rows(self, index: Any) -> Split:
         """Return some of the rows."""
-        labels = None if self.Y is None else self.Y[index]
-        weight = None if self.weight is None else self.weight[index]
-        return Split(self.X[index], labels, weight)
+        some = (None if part is None else _rows_of(part, index) for part in (self.X, self.Y))
+        return Split(*some, None if self.weight is None else self.weight[index])
+
+
+def _rows_of(matrix: Any, index: Any) -> Any:
+    return (compressed_rows(matrix, "A split") if sparse.issparse(matrix) else matrix)[index]
 
 
 def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
@@ -97,8 +102,8 @@ class RowDigests:
 def _digests(X: Any) -> np.ndarray:
     """Return a digest for each row, (n,) of int64."""
     if sparse.issparse(X):
-        return _sparse_digests(X)
-    X = np.asarray(X)
+        return _sparse_digests(compressed_rows(X, "The matrix of rows"))
+    X = np.asarray(unmasked(X))
     if X.ndim != 2:
         raise InputError(f"Rows must be those of a matrix; received shape {X.shape}.")
     blocks = [X[i : i + BLOCK_ROWS] for i in range(0, len(X), BLOCK_ROWS)]
@@ -107,9 +112,7 @@ def _digests(X: Any) -> np.ndarray:
 
 
 def _sparse_digests(X: Any) -> np.ndarray:
-    # A copy, because the canonical form must not be forced on the caller's matrix.
     rows = sparse.csr_array(X, copy=True)
-    rows.sum_duplicates()
     rows.data = _float32(rows.data)
     rows.eliminate_zeros()
     rows.data[np.isnan(rows.data)] = np.nan  # one bit pattern out of many

@@ -73,6 +73,7 @@ def classifiers() -> dict[str, LabelClassifier]:
     import spen
 
     common: dict[str, Any] = {"decoding": "threshold", "random_state": 0, "device": "cpu"}
+    common["remember_rows"] = True  # to know an earlier demo's model by; its rows are nobody's
     # The paper's step of 0.1 with momentum 0.95 oscillates at the kinks of HardTanh.
     rule = spen.MirrorDescent(lr=0.05, momentum=0.8)
     short, long = (spen.Descent(rule, spen.Stopping(steps)) for steps in (40, 300))

@@ -35,7 +35,9 @@ def evaluate(
     part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
     soft = classifier.predict_proba(rows.X)
     scores = score_all(rows.Y, classifier.decode(soft), soft)
-    repeated = int(classifier.seen_in_training(rows.X).sum())
+    repeated = None
+    if classifier.training_rows_ is not None:
+        repeated = int(classifier.seen_in_training(rows.X).sum())
     if repeated:
         print(  # noqa: T201
             f"spen: {repeated} of {len(soft)} rows have the same features as some training row, "

@@ -23,6 +23,7 @@ def fit(
     seed: int = 0,
     device: str = "auto",
     checkpoint: Path | None = None,
+    remember_rows: bool = False,
     json: bool = False,
 ) -> None:
     """Train a classifier on the training rows of a file, and write it to a model file.
@@ -45,6 +46,8 @@ def fit(
         device: "auto" takes a GPU where there is one; or cpu, cuda.
         checkpoint: A folder that keeps how far training is. The same command goes on from there
             after it was stopped, to the same model.
+        remember_rows: Keep a digest of each training row in the model file, so that `spen
+            evaluate` can tell which rows were among them. So can whoever else has the file.
         json: Print one JSON object instead of text.
     """
     check_out(out)
@@ -63,6 +66,7 @@ def fit(
         epochs="auto" if epochs is None else epochs,
         device=device,
         random_state=seed,
+        remember_rows=remember_rows,
         verbose=0 if json else 1,
     )
     began = time.perf_counter()

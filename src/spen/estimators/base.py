@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MethodType
@@ -20,7 +20,10 @@ from sklearn.utils.validation import (
     check_random_state,
     validate_data,
 )
+from torch import Tensor
 
+from spen.batch.arrays import unmasked
+from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError
@@ -34,9 +37,6 @@ from spen.estimators.structure import LabelStructure
 from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
 from spen.files import versions
 from spen.model import usable_device
-
-ROWS_AT_ONCE = 4096
-"""Rows that are predicted at a time, to bound memory."""
 
 
 class SettingAndMethod:
@@ -78,6 +78,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         feature_names_: the names of the features, where they are known.
         plan_: the sizes and the training that were chosen.
         predictor_: the ``Predictor``, the path from checked rows to labels.
+        training_rows_: the ``RowDigests`` of the training rows, or None if not to be remembered.
         notes_: text for readers of the model file: training rows, versions, the command.
     """
 
@@ -93,6 +94,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     device: str = "auto"
     random_state: Any = None
     verbose: int = 0
+    remember_rows: bool = False
 
     @abstractmethod
     def plan(self, shape: Shape) -> Plan:
@@ -124,7 +126,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 fit that was never interrupted.
         """
         # Everything is checked before anything of this object changes.
-        inputs = check_array(X, input_name="X", estimator=self, **CHECKS)
+        inputs = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
         _get_feature_names(X)  # raises where column names are of mixed types
         targets = read_targets(y, label_names)
         if targets.n_rows != inputs.shape[0]:
@@ -137,7 +139,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             )
         weight = None
         if sample_weight is not None:
-            weight = _check_sample_weight(sample_weight, inputs, ensure_non_negative=True)
+            weight = _check_sample_weight(
+                unmasked(sample_weight), inputs, dtype=np.float64, ensure_non_negative=True
+            )
             # A row that counts nothing must not tune anything either.
             counts = weight > 0
             if not counts.any():
@@ -171,11 +175,13 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
-        self.take(fitted, scaling, targets, RowDigests.of(inputs))
+        self.take(fitted, scaling, targets, RowDigests.of(inputs) if self.remember_rows else None)
         self.notes_ = {"training rows": f"{n_rows:,}"} | versions()
         return self
 
-    def take(self, fitted: Fitted, scaling: Scaling, labels: Targets, seen: RowDigests) -> None:
+    def take(
+        self, fitted: Fitted, scaling: Scaling, labels: Targets, seen: RowDigests | None
+    ) -> None:
         """Take over what was fitted or loaded."""
         plan = fitted.plan
         self.model_, self.plan_ = fitted.model, plan
@@ -210,23 +216,17 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         for name, asked in (("sparse", sparse), ("polish", polish)):
             if exclusive and asked:
                 raise InputError(f"{name}=True is for sets of labels; this model predicts classes.")
-        parts = []
-        for first in range(0, inputs.shape[0], ROWS_AT_ONCE):
-            chunk = slice(first, first + ROWS_AT_ONCE)
-            # Cutting all rows out of a sparse matrix would take as long as predicting one.
-            some = inputs if inputs.shape[0] <= ROWS_AT_ONCE else inputs[chunk]
-            held = None if known is None else known[chunk]
-            if polish:
-                labels = predictor.lowest_labels(some, held)
-            else:
-                labels = predictor.decode(predictor.probabilities(some, held))
-            parts.append(scipy_sparse.csr_array(labels) if sparse else labels)
-        if sparse:
-            return scipy_sparse.vstack(parts, format="csr").astype(self.label_type_)
-        labels = np.concatenate(parts)
+        if polish:
+            parts = predictor.lowest_labels(inputs, known)
+        else:
+            parts = map(predictor.decode, predictor.probabilities(inputs, known))
         if exclusive:
-            return self.classes_[labels.argmax(1)]
-        return labels.astype(self.label_type_)
+            parts = (self.classes_[labels.argmax(1)] for labels in parts)
+        if sparse:
+            rows = [scipy_sparse.csr_array(labels) for labels in parts]
+            return scipy_sparse.vstack(rows, format="csr").astype(self.label_type_)
+        kind = self.classes_.dtype if exclusive else self.label_type_
+        return _joined(parts, inputs.shape[0], kind)
 
     def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
         """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
@@ -234,7 +234,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         Classes have probabilities that sum to 1.
         """
         inputs, known = self._inputs(X, known)
-        return self._fitted().probabilities(inputs, known).cpu().numpy()
+        parts = self._fitted().probabilities(inputs, known)
+        return _joined((part.cpu().numpy() for part in parts), inputs.shape[0], np.float32)
 
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
@@ -253,12 +254,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         For two classes, (n,): the log-odds of the second.
         """
-        probabilities = self.predict_proba(X, known).astype(np.float64)
-        if self._fitted().exclusive:
-            scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
-            return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-        scores = log_odds(probabilities)
-        return scores if self.plan_.decoding == "expected_f1" else scores - log_odds(self.tuned_)
+        inputs, known = self._inputs(X, known)
+        parts = self._fitted().probabilities(inputs, known)
+        return _joined(map(self._scores, parts), inputs.shape[0], np.float64)
 
     def predict_labels(self, X: Any, known: Any = None) -> list[list[Any]]:
         """Return the names of the labels of each row; for classes, lists of one."""
@@ -277,9 +275,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             X: (n, d) numbers.
             Y: labels in any form that ``fit`` takes; soft ones in [0, 1] too.
         """
-        inputs, labelling = self._labelled(X, Y)
-        scaled = self._fitted().scale(inputs)
-        return self.model_.energy_of(scaled, labelling).cpu().numpy()
+        return self._fitted().energy(*self._labelled(X, Y))
 
     def diagnose(self, X: Any, Y: Any, *, polish: bool = False) -> Diagnosis:
         """Say how inference goes on rows whose labels are known.
@@ -298,9 +294,15 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def seen_in_training(self, X: Any) -> np.ndarray:
         """Return which rows have the same features as some training row, (n,).
 
-        Scores of such rows say little about new ones.
+        Scores of such rows say little about new ones. Only a classifier that was fitted with
+        ``remember_rows=True`` can tell.
         """
         inputs, _ = self._inputs(X, None)
+        if self.training_rows_ is None:
+            raise InputError(
+                "This model does not remember its training rows: whoever holds a model that does "
+                "can find out who was among them. To ask, fit it with remember_rows=True."
+            )
         return self.training_rows_.contains(inputs)
 
     def structure(self) -> LabelStructure:
@@ -329,11 +331,19 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         return self.predictor_
 
     def _inputs(self, X: Any, known: Any = None) -> tuple[Any, np.ndarray | None]:
-        inputs = checked_rows(self, X)
+        inputs = checked_rows(self, _plain(X))
         rows = inputs.shape[0]
         return inputs, None if known is None else align_known(known, self.label_names_, rows)
 
-    def _labelled(self, X: Any, Y: Any) -> tuple[Any, np.ndarray]:
+    def _scores(self, chunk: Tensor) -> np.ndarray:
+        probabilities = chunk.cpu().numpy().astype(np.float64)
+        if self._fitted().exclusive:
+            scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
+            return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        scores = log_odds(probabilities)
+        return scores if self.plan_.decoding == "expected_f1" else scores - log_odds(self.tuned_)
+
+    def _labelled(self, X: Any, Y: Any) -> tuple[Any, Any]:
         exclusive, (inputs, _) = self._fitted().exclusive, self._inputs(X)
         return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0])
 
@@ -354,6 +364,22 @@ class NetworkClassifier(LabelClassifier):
     weight_decay: str | float = "auto"
     epochs: str | int = "auto"
     batch_size: str | int = "auto"
+
+
+def _plain(X: Any) -> Any:
+    """Return rows that neither scipy nor scikit-learn can go wrong on."""
+    return compressed_rows(X, "X") if scipy_sparse.issparse(X) else unmasked(X)
+
+
+def _joined(chunks: Iterable[np.ndarray], rows: int, dtype: Any) -> np.ndarray:
+    """Put what was predicted of chunks together, without holding it twice."""
+    first, result = 0, np.empty(0)
+    for chunk in chunks:
+        if not first:
+            result = np.empty((rows, *chunk.shape[1:]), dtype)
+        result[first : first + len(chunk)] = chunk
+        first += len(chunk)
+    return result
 
 
 def _seed(random_state: Any) -> int | None:

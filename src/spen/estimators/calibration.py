@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,9 @@ SURE = 1e-7
 """How far from 0 and 1 probabilities are taken to be, at least."""
 
 _TINY = np.finfo(float).tiny
+
+LARGEST_BLOCK = 2**24
+"""Decisions that are looked at together: 128 MiB for each number about them."""
 
 SCALES = (0.2, 3.0)
 """The least and the largest scale: beyond, a network is wrong in other ways."""
@@ -55,15 +59,13 @@ class Calibration:
         """
         if exclusive:
             return cls(_softmax_scale(truth, soft), np.zeros(soft.shape[1]), True)
-        known = ~np.isnan(truth)
-        target = np.nan_to_num(truth).astype(float)
-        z = torch.from_numpy(soft).double().logit(SURE).numpy()
-        scale, shift = _newton(target, z, known)
-        labels = np.zeros(z.shape[1])
+        decisions = _Decisions(truth, soft)
+        scale, shift = _newton(decisions)
+        labels = np.zeros(soft.shape[1])
         for _ in range(8):
-            p = special.expit(scale * z + shift + labels)
-            slope = (known * (p - target)).sum(0) + RIDGE * labels
-            bend = (known * p * (1 - p)).sum(0) + RIDGE
+            slope, bend = RIDGE * labels, np.full(len(labels), RIDGE)
+            for _, error, weight in decisions.at(scale, shift, labels):
+                slope, bend = error.sum(0) + slope, weight.sum(0) + bend
             labels -= np.clip(slope / bend, -1, 1)
         return cls(scale, shift + labels, False)
 
@@ -96,15 +98,53 @@ class Calibration:
         return torch.from_numpy(self.shift)
 
 
-def _newton(target: np.ndarray, z: np.ndarray, known: np.ndarray) -> tuple[float, float]:
+class _Decisions:
+    """Held-out labels and their log-odds z, (n, L), in blocks of rows where there are many."""
+
+    def __init__(self, truth: np.ndarray, soft: np.ndarray) -> None:
+        self._truth, self._soft = truth, soft
+        step = max(1, LARGEST_BLOCK // soft.shape[1])
+        self._spans = [slice(first, first + step) for first in range(0, len(soft), step)]
+        self._kept = self._block(self._spans[0]) if len(self._spans) == 1 else None
+
+    def _block(self, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        target, missing = self._truth[rows], np.isnan(self._truth[rows])
+        z = torch.from_numpy(self._soft[rows]).double().logit_(SURE).numpy()
+        return (np.nan_to_num(target), z, missing) if missing.any() else (target, z, None)
+
+    def at(
+        self, scale: float, shift: float, labels: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield z, p − truth and p (1 − p) of each block, where p = σ(scale · z + shift + labels).
+
+        Both are zero where a label is missing, and are overwritten with the next block.
+        """
+        for rows in self._spans:
+            target, z, missing = self._kept or self._block(rows)
+            p = scale * z
+            p += shift
+            if labels is not None:
+                p += labels
+            special.expit(p, out=p)
+            weight = 1 - p
+            weight *= p
+            p -= target
+            if missing is not None:
+                p[missing] = weight[missing] = 0.0
+            yield z, p, weight
+
+
+def _newton(decisions: _Decisions) -> tuple[float, float]:
     """Return the scale and the shift that all labels share."""
     scale, shift = 1.0, 0.0
     for _ in range(12):
-        p = special.expit(scale * z + shift)
-        error, weight = known * (p - target), known * p * (1 - p)
-        slope = np.array([(error * z).sum() + RIDGE * (scale - 1), error.sum() + RIDGE * shift])
-        cross = (weight * z).sum()
-        bend = np.array([[(weight * z * z).sum() + RIDGE, cross], [cross, weight.sum() + RIDGE]])
+        slope = np.array([RIDGE * (scale - 1), RIDGE * shift])
+        bend = np.array([[RIDGE, 0.0], [0.0, RIDGE]])
+        for z, error, weight in decisions.at(scale, shift):
+            total, straight = error.sum(), weight.sum()
+            slope += (np.multiply(error, z, out=error).sum(), total)
+            cross = np.multiply(weight, z, out=weight).sum()
+            bend += [[np.multiply(weight, z, out=weight).sum(), cross], [cross, straight]]
         step = np.linalg.solve(bend, slope)
         scale = float(np.clip(scale - step[0], *SCALES))
         shift = float(np.clip(shift - step[1], -3, 3))

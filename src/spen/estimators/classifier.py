@@ -67,6 +67,9 @@ class SPENClassifier(NetworkClassifier):
         device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...
         random_state: decides all random draws; None draws anew each time.
         verbose: 1 shows a progress bar.
+        remember_rows: keep a digest of each training row, in the model file too, so that
+            ``seen_in_training`` can tell them from others. Whoever holds such a file can find out
+            whether a row that they know was among them.
 
     Attributes:
         classes_: the classes, or the numbers of the labels, 0 to L − 1.

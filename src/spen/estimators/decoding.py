@@ -13,6 +13,7 @@ from spen.metrics import (
     THRESHOLDS,
     as_array,
     as_floats,
+    blocks,
     example_f1,
     example_f1_at,
     held_out_labels,
@@ -219,10 +220,13 @@ def tune_empty(truth: Any, probabilities: Any) -> float:
     >>> tune_empty([[1, 0], [0, 1]], [[0.5, 0.5]] * 2)
     0.0
     """
-    t, _, known = held_out_labels(truth, _probabilities(probabilities))
-    p = np.where(np.isnan(as_array(truth)), 0.0, as_array(probabilities))
-    rows = known > 0
-    share, independent = (t.sum(1) == 0)[rows].mean(), np.prod(1 - p, axis=1)[rows].mean()
+    empty, none = [], []
+    for t, p in blocks(truth, _probabilities(probabilities)):
+        missing = np.isnan(t)
+        known = ~missing.all(1)
+        empty.append(~(t == 1).any(1)[known])
+        none.append(np.prod(np.where(missing, 1.0, 1 - p), axis=1)[known])
+    share, independent = np.concatenate(empty).mean(), np.concatenate(none).mean()
     if share == 0 or independent * LARGEST_EMPTY <= share:
         return 0.0 if share == 0 else LARGEST_EMPTY
     return float(share / independent)

@@ -69,7 +69,8 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     for name, array in arrays.items():
         if array is not None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
-    tensors["seen"] = torch.from_numpy(classifier.training_rows_.values.copy())
+    if classifier.training_rows_ is not None:
+        tensors["seen"] = torch.from_numpy(classifier.training_rows_.values.copy())
     _check_finite(tensors)
     write_tensors(path, tensors, header)
 
@@ -148,10 +149,13 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         history=history_from_json(header["history"] or []),
         refit_history=None if refit_history is None else history_from_json(refit_history),
     )
-    seen = tensors["seen"].numpy()
-    if seen.ndim != 1 or seen.dtype != np.int64:
-        raise CheckpointError("Its digests of rows are no such array as there must be.")
-    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype), RowDigests(seen))
+    seen = None
+    if "seen" in tensors:
+        digests = tensors["seen"].numpy()
+        if digests.ndim != 1 or digests.dtype != np.int64:
+            raise CheckpointError("Its digests of rows are no such array as there must be.")
+        seen = RowDigests(digests)
+    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype), seen)
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}

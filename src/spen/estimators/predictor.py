@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from spen.batch.limits import limits
 from spen.domains import Simplex
 from spen.errors import choose
 from spen.estimators.calibration import Calibration
@@ -45,9 +49,9 @@ class Predictor:
     >>> data = spen.exclusive_blocks(n_train=90, n_test=5)
     >>> clf = spen.SPENClassifier(hidden=(8,), epochs=2, random_state=0)
     >>> predictor = clf.fit(data.train.X, data.train.Y).predictor_
-    >>> probabilities = predictor.probabilities(data.test.X)
-    >>> probabilities.shape, predictor.decode(probabilities).shape
-    (torch.Size([5, 16]), (5, 16))
+    >>> for probabilities in predictor.probabilities(data.test.X):
+    ...     print(probabilities.shape, predictor.decode(probabilities).shape)
+    torch.Size([5, 16]) (5, 16)
     """
 
     model: SPEN
@@ -78,11 +82,28 @@ class Predictor:
         domain = self.model.domain
         return domain.hold(soft, domain.complete_known(torch.as_tensor(known).to(soft)))
 
-    def probabilities(self, X: Any, known: Any = None) -> Tensor:
-        """Return the probability of each label of each row, (n, L), on the model's device."""
-        solution = self.solve(self.scale(X), known)
-        warn_unless_converged(solution)
-        return self.calibrate(solution.y, known)
+    def chunks(self, X: Any, labels: Any = None) -> Iterator[tuple[Any, Any]]:
+        """Yield rows and what is said of their labels, as many at a time as limits allow."""
+        rows, step = X.shape[0], limits.rows_at_once(self.model.domain.size)
+        if rows <= step:
+            # Cutting all rows out of a sparse matrix would take as long as predicting one.
+            yield X, labels
+            return
+        for first in range(0, rows, step):
+            chunk = slice(first, first + step)
+            yield X[chunk], None if labels is None else labels[chunk]
+
+    def probabilities(self, X: Any, known: Any = None) -> Iterator[Tensor]:
+        """Yield the probability of each label of each row, (n, L), on the model's device.
+
+        They come a chunk at a time, which changes no bit of them.
+        """
+        endings = []
+        for some, held in self.chunks(X, known):
+            solution = self.solve(self.scale(some), held)
+            endings.append((solution.steps, solution.status))
+            yield self.calibrate(solution.y, held)
+        warn_unless_converged(endings)
 
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn probabilities (n, L) into labels of 0 and 1; None takes the predictor's decoding."""
@@ -95,20 +116,33 @@ class Predictor:
             choose(decoding, self.tuned, "decoding")
         return decode(probabilities, decoding, self.tuned[decoding])
 
-    def lowest_labels(self, X: Any, known: Any = None) -> np.ndarray:
-        """Return the labelling of each row with the lowest energy that can be found, (n, L)."""
-        objective = self.prediction.objective
-        solution = self.model.solve(
-            self.scale(X),
-            self.patient_inference(polish=True),
-            known=known,
-            start=objective.start,
-            entropy=objective.entropy,
-        )
-        warn_unless_converged(solution)
-        return solution.y.cpu().numpy().astype(int)
+    def lowest_labels(self, X: Any, known: Any = None) -> Iterator[np.ndarray]:
+        """Yield the labelling of each row with the lowest energy that can be found, (n, L).
 
-    def diagnose(self, X: Any, truth: np.ndarray, *, polish: bool = False) -> Diagnosis:
+        They come a chunk at a time, as ``probabilities`` do.
+        """
+        objective, endings = self.prediction.objective, []
+        for some, held in self.chunks(X, known):
+            solution = self.model.solve(
+                self.scale(some),
+                self.patient_inference(polish=True),
+                known=held,
+                start=objective.start,
+                entropy=objective.entropy,
+            )
+            endings.append((solution.steps, solution.status))
+            yield solution.y.cpu().numpy().astype(int)
+        warn_unless_converged(endings)
+
+    def energy(self, X: Any, labels: Any) -> np.ndarray:
+        """Return the energy (n,) of a labelling (n, L), dense or sparse, of checked rows."""
+        parts = [
+            self.model.energy_of(self.scale(some), dense(given))
+            for some, given in self.chunks(X, labels)
+        ]
+        return torch.cat(parts).cpu().numpy()
+
+    def diagnose(self, X: Any, truth: Any, *, polish: bool = False) -> Diagnosis:
         """Minimise the energy of each row until it converges, and compare with the truth.
 
         The objective is the one that predictions minimise, its entropy included. Predictions
@@ -116,20 +150,21 @@ class Predictor:
 
         Args:
             X: (n, d) checked rows.
-            truth: (n, L) their labels.
+            truth: (n, L) their labels, dense or sparse.
             polish: diagnose ``lowest_labels`` in place of predictions.
         """
         model, objective = self.model, self.prediction.objective
         inference = self.patient_inference(polish=polish)
-        target = torch.from_numpy(truth).to(model.reference)
         energies, solutions, first = [], [], 0
         with torch.no_grad():
             for context, rows in model.contexts(self.scale(X)):
                 problem = model.smoothed(context, objective.entropy)
-                part = problem.select(torch.arange(rows, device=target.device))
-                energies.append(part.value(target[first : first + rows]))
+                part = problem.select(torch.arange(rows, device=model.reference.device))
+                target = torch.from_numpy(dense(truth[first : first + rows]))
+                energies.append(part.value(target.to(model.reference)))
                 solved = model.solve_context(context, inference, objective.start, objective.entropy)
-                solutions.append(solved.first(rows))
+                # Without the labels that were found: of all rows, they would take much memory.
+                solutions.append(replace(solved.first(rows), y=solved.y[:rows, :0], trace=None))
                 first += rows
         solution = join_solutions(solutions)
         gaps = solution.gap
@@ -168,8 +203,16 @@ def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -
     return parts[0] if len(parts) == 1 else join_solutions(parts)
 
 
-def warn_unless_converged(solution: Solution) -> None:
-    """Warn of rows on which inference ended before it had converged."""
+def dense(labels: Any) -> np.ndarray:
+    """Return labels, dense or sparse, as a dense array."""
+    return labels.toarray() if sparse.issparse(labels) else labels
+
+
+def warn_unless_converged(endings: list[tuple[Tensor, Tensor]]) -> None:
+    """Warn of rows on which inference ended before it had converged: once of all chunks, of which
+    the steps and the status of each row are given."""
+    steps, status = endings[0] if len(endings) == 1 else map(torch.cat, zip(*endings, strict=True))
+    solution = Solution(status[:, None], status, steps, status)
     stopped = solution.cut_off.numpy()
     if stopped.any():
         warnings.warn(
@@ -177,8 +220,16 @@ def warn_unless_converged(solution: Solution) -> None:
             f"{solution.describe()} The best that was found is returned; more steps or time, or "
             "a smaller rate (inference=...) may help.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=_level_of_caller(),
         )
+
+
+def _level_of_caller() -> int:
+    """Return how many calls up a warning finds the line that is not spen's own."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("spen."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 
-from spen.batch.arrays import object_array
+from spen.batch.arrays import object_array, unmasked
+from spen.batch.rows import compressed_rows
 from spen.errors import InputError, did_you_mean
 
 _SETS = (list, tuple, set, frozenset)
@@ -73,14 +74,15 @@ def _read(Y: Any) -> Targets:
         )
     if sparse.issparse(Y):
         return _of_matrix(_sparse_labels(Y), None, Y.dtype)
+    Y = unmasked(Y)
     if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
         names = object_array(list(Y.columns))
         return _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
     if holds_label_lists(Y):
         return of_lists(Y)
-    values = np.asarray(Y)
+    values = _array(Y)
     if values.ndim == 2 and not (values.shape[1] == 1 and _are_classes(values)):
-        return _of_matrix(_dense_labels(numbers(Y), None), None, _label_type(values.dtype))
+        return _of_matrix(_dense_labels(numbers(values), None), None, _label_type(values.dtype))
     return _of_classes(Y)
 
 
@@ -99,17 +101,29 @@ def _label_type(dtype: np.dtype) -> np.dtype:
 
 
 def numbers(Y: Any) -> np.ndarray:
-    """Return labels as float32, nan for every kind of missing value."""
+    """Return labels as floating-point numbers, nan for every kind of missing value."""
+    values = _array(Y.to_numpy() if hasattr(Y, "to_numpy") else Y)
     try:
-        values = np.asarray(Y.to_numpy() if hasattr(Y, "to_numpy") else Y)
         if values.dtype.kind == "O":
             # Nullable columns have a missing value of their own.
             values = np.array([[np.nan if _missing(v) else v for v in row] for row in values])
-        return values.astype(np.float32)
-    except (TypeError, ValueError) as problem:
+        if values.dtype.kind not in "biufOSU":
+            raise TypeError(f"its entries are of type {values.dtype}")
+        # In their own type, for what is not quite 0 or 1 must not be rounded to it.
+        small = values.dtype.kind in "biu"
+        return values if values.dtype.kind == "f" else values.astype("f4" if small else "f8")
+    except (TypeError, ValueError, OverflowError) as problem:
         raise InputError(
             f"Y must hold only 0 and 1 (or nan for a missing label); {problem}."
         ) from None
+
+
+def _array(Y: Any) -> np.ndarray:
+    """Return any array, nan for what a masked one hides."""
+    try:
+        return np.asarray(unmasked(Y))
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise InputError(f"Labels must be an array of one or two dimensions; {problem}.") from None
 
 
 def _missing(value: Any) -> bool:
@@ -132,15 +146,14 @@ def _dense_labels(values: np.ndarray, names: np.ndarray | None) -> Any:
     if missing.any():
         if (~missing).sum() == 0:
             raise InputError("Y holds nan alone: no label is known.")
-        return values
+        return values.astype(np.float32)
     return sparse.csr_array(values.astype(np.int8))
 
 
 def _sparse_labels(Y: Any) -> Any:
     if Y.ndim != 2 or Y.dtype.kind not in "biuf":
         raise InputError(f"A sparse Y must be a matrix of 0 and 1; received {Y!r}.")
-    matrix = sparse.csr_array(Y, copy=True)
-    matrix.sum_duplicates()
+    matrix = sparse.csr_array(compressed_rows(Y, "Y"), copy=True)
     if not np.isin(matrix.data, (0, 1)).all():
         raise InputError(
             "Y must hold only 0 and 1; this sparse matrix has other entries. Missing labels (nan) "
@@ -224,8 +237,10 @@ def _of_classes(Y: Any) -> Targets:
     return Targets(matrix, names, exclusive=True, dtype=names.dtype)
 
 
-def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> np.ndarray:
-    """Return a labelling as a dense (rows, L) matrix in the order of a fitted model's labels.
+def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> Any:
+    """Return a labelling as a (rows, L) matrix in the order of a fitted model's labels.
+
+    It is CSR where Y is sparse or names labels, else dense in a floating type.
 
     Args:
         Y: labels in any form that ``read_targets`` takes; soft ones in [0, 1] too.
@@ -234,26 +249,34 @@ def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> np.ndarray:
         rows: how many rows there must be.
     """
     if exclusive and np.ndim(Y) == 1 and not sparse.issparse(Y):
-        values = np.asarray(Y)
+        values = _array(Y)
         known = np.isin(values, names)
         if not known.all():
             raise InputError(
                 f"Y holds {values[~known][0]!r}, which is none of the classes that were fitted."
             )
-        matrix = (values[:, None] == names[None, :]).astype(np.float32)
+        # Classes are in order: they came from np.unique.
+        columns, offsets = np.searchsorted(names, values), np.arange(len(values) + 1)
+        ones = np.ones(len(values), np.float32)
+        matrix = sparse.csr_array((ones, columns, offsets), shape=(len(values), len(names)))
     elif holds_label_lists(Y):
-        matrix = _columns_by_name(of_lists(Y), names)
+        given = of_lists(Y)
+        columns = _numbers_of(given.names.tolist(), names)[given.matrix.indices]
+        parts = (given.matrix.data, columns, given.matrix.indptr)
+        matrix = sparse.csr_array(parts, shape=(given.n_rows, len(names)))
+    elif sparse.issparse(Y):
+        matrix = compressed_rows(Y, "Y")
     elif hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
         matrix = _place(numbers(Y), list(Y.columns), names, fill=None)
     else:
-        matrix = Y.toarray() if sparse.issparse(Y) else numbers(Y)
-        matrix = matrix.astype(np.float32)
+        matrix = numbers(Y)
     if matrix.shape != (rows, len(names)):
         raise InputError(
             f"Y must have shape ({rows}, {len(names)}), a row for each of X and a column for each "
             f"label; received {matrix.shape}."
         )
-    if not ((matrix >= 0) & (matrix <= 1)).all():
+    entries = matrix.data if sparse.issparse(matrix) else matrix
+    if not ((entries >= 0) & (entries <= 1)).all():
         raise InputError("A labelling must hold numbers from 0 to 1, none of them nan.")
     return matrix
 
@@ -276,7 +299,7 @@ def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
         )
     if not (np.isnan(matrix) | np.isin(matrix, (0, 1))).all():
         raise InputError("known must hold only 1, 0, or nan for a label to infer.")
-    return matrix
+    return matrix.astype(np.float32)
 
 
 def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
@@ -285,7 +308,7 @@ def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
         return None
     names = targets.names.tolist()
     if isinstance(value, dict):
-        unknown = [name for name in value if name not in names]
+        unknown = [name for name in value if name not in set(names)]
         if unknown:
             raise InputError(
                 f"label_weight names {unknown[0]!r}, which is no label. "
@@ -293,8 +316,8 @@ def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
             )
         value = [value.get(name, 1.0) for name in names]
     try:
-        weights = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        weights = np.asarray(unmasked(value), dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"label_weight must be numbers, or a dict from labels to numbers; received {value!r}."
         ) from None
@@ -307,14 +330,24 @@ def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
     return weights
 
 
-def _columns_by_name(targets: Targets, names: np.ndarray) -> np.ndarray:
-    return _place(targets.matrix.toarray(), targets.names.tolist(), names, fill=0.0)
-
-
 def _place(
     values: np.ndarray, given: list[Any], names: np.ndarray, fill: float | None
 ) -> np.ndarray:
     """Put named columns where the model has them; ``fill`` those that are not given."""
+    columns = _numbers_of(given, names)
+    missing = np.setdiff1d(np.arange(len(names)), columns)
+    if len(missing) and fill is None:
+        first = names.tolist()[missing[0]]
+        raise InputError(f"Y lacks {len(missing)} labels of the model, the first {first!r}.")
+    if len(set(given)) < len(given):
+        raise InputError("Two columns have the same name. Give each label once.")
+    placed = np.full((values.shape[0], len(names)), 0.0 if fill is None else fill, values.dtype)
+    placed[:, columns] = values
+    return placed
+
+
+def _numbers_of(given: list[Any], names: np.ndarray) -> np.ndarray:
+    """Return which label of the model each name is."""
     number = {name: column for column, name in enumerate(names.tolist())}
     unknown = [name for name in given if name not in number]
     if unknown:
@@ -322,9 +355,4 @@ def _place(
             f"{unknown[0]!r} is no label of this model. "
             f"{did_you_mean(str(unknown[0]), map(str, number))}"
         )
-    missing = [name for name in number if name not in set(given)]
-    if missing and fill is None:
-        raise InputError(f"Y lacks {len(missing)} labels of the model, the first {missing[0]!r}.")
-    placed = np.full((values.shape[0], len(number)), 0.0 if fill is None else fill, np.float32)
-    placed[:, [number[name] for name in given]] = values
-    return placed
+    return np.array([number[name] for name in given], dtype=np.intp)

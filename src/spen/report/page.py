@@ -59,11 +59,12 @@ def gather(
     if not len(judged.rows):
         raise InputError(f"{judged.name} are no rows at all. Name data that have some.")
     subject = Subject(classifier, judged)
+    remembers = classifier.training_rows_ is not None
     facts["rows"] = {
         "name": judged.name,
         "count": len(judged.rows),
         "total": judged.total,
-        "seen": int(classifier.seen_in_training(judged.rows.X).sum()),
+        "seen": int(classifier.seen_in_training(judged.rows.X).sum()) if remembers else None,
         "cardinality": round(float(np.nansum(subject.truth) / len(judged.rows)), 2),
     }
     return facts | {

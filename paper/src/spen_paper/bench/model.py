@@ -68,7 +68,7 @@ class TimedModel:
         """Choose the rows: of the training part, those that the classifier has not seen judge.
 
         The test part, where there is one, is timed. It judges only where the classifier has
-        seen all of the training part.
+        seen all of the training part, or does not remember what it has seen.
         """
         if not isinstance(classifier.model_.domain, spen.UnitBox):
             raise InputError(
@@ -77,7 +77,9 @@ class TimedModel:
         if not isinstance(classifier.plan_.prediction.inference, Descent):
             kind = type(classifier.plan_.prediction.inference).__name__
             raise InputError(f"spen bench is for models whose inference is a Descent, not {kind}.")
-        seen = classifier.seen_in_training(data.train.X)
+        seen = np.ones(len(data.train), bool)  # of a model that does not remember its rows
+        if classifier.training_rows_ is not None:
+            seen = classifier.seen_in_training(data.train.X)
         timed = data.train if data.test is None else data.test
         judged = data.train.rows(~seen) if (~seen).any() else data.test
         learned = data.train.rows(seen) if seen.any() else data.train
@@ -328,7 +330,7 @@ def paper_model(
         table = settings_of(settings)["spen-paper"]
         where = f"table1.toml, [{settings}.spen-paper]"
         stages = [s | {"epochs": max(1, s["epochs"] // shorter)} for s in table["stages"]]
-        changes: dict[str, Any] = {"folds": 1, "stages": stages}
+        changes: dict[str, Any] = {"folds": 1, "stages": stages, "remember_rows": True}
         fitted = classifier(table, seed=seed, device=str(device), where=where, **changes)
         note(f"Training the paper's model on {data.name} once; it is kept in {path}.")
         fitted.set_params(verbose=1)
