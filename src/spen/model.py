@@ -7,11 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
 from spen.batch.arrays import Arrays
 from spen.batch.context import Context
-from spen.batch.rows import filled_batch, filled_rows, row_batches, row_spans, whole_batch
+from spen.batch.rows import (
+    SparseRows,
+    filled_batch,
+    filled_rows,
+    row_batches,
+    row_spans,
+    whole_batch,
+)
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.form import Form
@@ -20,6 +28,7 @@ from spen.errors import InputError, check_positive, check_whole, choose, one_of
 from spen.features import Features
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import ROW_TILE, Descent
+from spen.kernels.threads import ends_with_python, stop_if_python_ends, threads_for
 
 STARTS = ("uniform", "local")
 """Where inference may begin: the domain's centre, or the local model's output."""
@@ -94,6 +103,21 @@ class SPEN(nn.Module):
                 choose(name, modules, "part")
         chosen = [module for name in names for module in modules[name]]
         return [parameter for module in chosen for parameter in module.parameters()]
+
+    def work(self, inputs: Any, at_once: int = 4096) -> float:
+        """Return rows × weights of a batch of these inputs, as ``threads_for`` wants to know it.
+
+        Few rows are no work. Of the weights of an input a sparse row meets those of its entries.
+        """
+        matrix = inputs.matrix if isinstance(inputs, SparseRows) else inputs
+        rows = min(at_once, (getattr(matrix, "shape", None) or (0,))[0])
+        if rows <= ROW_TILE:
+            return 0.0
+        width, density = self.features.n_inputs, 1.0
+        if sparse.issparse(matrix):
+            density = matrix.nnz / (matrix.shape[0] * width)
+        weights = [(parameter.numel(), width in parameter.shape) for parameter in self.parameters()]
+        return rows * sum(size * (density if of_inputs else 1) for size, of_inputs in weights)
 
     def context(
         self,
@@ -245,6 +269,7 @@ class SPEN(nn.Module):
 
         return self.solve_with(solve, inputs, known=known, batch_size=batch_size)
 
+    @ends_with_python
     @torch.no_grad()
     def solve_with(
         self,
@@ -256,7 +281,8 @@ class SPEN(nn.Module):
     ) -> Solution:
         """Run ``solve`` on each of the ``contexts`` of some inputs, and join what it returns."""
         batches = self.contexts(inputs, known=known, batch_size=batch_size)
-        return join_solutions([solve(context).first(rows) for context, rows in batches])
+        with threads_for(self.work(inputs, batch_size)):
+            return join_solutions([solve(context).first(rows) for context, rows in batches])
 
     def contexts(
         self, inputs: Any, *, known: Any = None, batch_size: int = 4096
@@ -282,21 +308,24 @@ class SPEN(nn.Module):
         if known is not None:
             known = arrays.known(known, rows, self.domain.size)
         for first, last in row_spans(rows, width, batch_size):
+            stop_if_python_ends()
             with torch.no_grad():
                 features = network.of(filled_batch(source, first, last, ROW_TILE))
             held = None if known is None else filled_rows(known, first, last, ROW_TILE)
             yield Context(features, known=held), last - first
 
+    @ends_with_python
     @torch.no_grad()
     def energy_of(self, inputs: Any, y: Any, *, batch_size: int = 4096) -> Tensor:
         """Return the energy (n,) of any labelling, soft or hard."""
         source = self.arrays.rows(inputs, "X", self.features.n_inputs)
         rows, width = source.shape
         labelling = self.arrays.matrix(y, "y", self.domain.size, rows)
-        energies = [
-            self.energy.bind(Context(self.features.of(source[chunk]))).value(labelling[chunk])
-            for chunk in row_batches(rows, width, batch_size, source.device)
-        ]
+        with threads_for(self.work(source, batch_size)):
+            energies = [
+                self.energy.bind(Context(self.features.of(source[chunk]))).value(labelling[chunk])
+                for chunk in row_batches(rows, width, batch_size, source.device)
+            ]
         return torch.cat(energies)
 
 

@@ -33,6 +33,7 @@ from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
 from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
 from spen.files import versions
+from spen.kernels.threads import ends_with_python
 from spen.model import usable_device
 
 ROWS_AT_ONCE = 4096
@@ -98,6 +99,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def plan(self, shape: Shape) -> Plan:
         """Return how to train on data of this shape; check the constructor's arguments."""
 
+    @ends_with_python
     def fit(
         self,
         X: Any,
@@ -189,6 +191,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     # Predictions ------------------------------------------------------------------------
 
+    @ends_with_python
     def predict(
         self, X: Any, known: Any = None, *, sparse: bool = False, polish: bool = False
     ) -> Any:
@@ -228,6 +231,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             return self.classes_[labels.argmax(1)]
         return labels.astype(self.label_type_)
 
+    @ends_with_python
     def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
         """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
 
@@ -236,6 +240,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         inputs, known = self._inputs(X, known)
         return self._fitted().probabilities(inputs, known).cpu().numpy()
 
+    @ends_with_python
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
 
@@ -270,6 +275,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     # Where a setting has this name too, it is both: what is learned, and how labels fit it.
     @SettingAndMethod
+    @ends_with_python
     def energy(self, X: Any, Y: Any) -> np.ndarray:
         """Return the energy (n,) of any labelling: the lower, the better it fits.
 
@@ -281,6 +287,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         scaled = self._fitted().scale(inputs)
         return self.model_.energy_of(scaled, labelling).cpu().numpy()
 
+    @ends_with_python
     def diagnose(self, X: Any, Y: Any, *, polish: bool = False) -> Diagnosis:
         """Say how inference goes on rows whose labels are known.
 
@@ -303,11 +310,13 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         inputs, _ = self._inputs(X, None)
         return self.training_rows_.contains(inputs)
 
+    @ends_with_python
     def structure(self) -> LabelStructure:
         """Return what was learned about labels: the measurement matrix, with their names."""
         check_is_fitted(self)
         return LabelStructure.of(self.model_, tuple(self.label_names_.tolist()))
 
+    @ends_with_python
     def save(self, path: Path | str) -> None:
         """Write the whole classifier to one safetensors file; ``spen.load`` reads it."""
         from spen.estimators.model_file import save

@@ -22,6 +22,7 @@ from spen.inference.backward import Detached
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import Descent
 from spen.inference.polished import Polished
+from spen.kernels.threads import threads_for
 from spen.metrics import search_error_rate
 from spen.model import SPEN
 
@@ -123,8 +124,9 @@ class Predictor:
         inference = self.patient_inference(polish=polish)
         target = torch.from_numpy(truth).to(model.reference)
         energies, solutions, first = [], [], 0
-        with torch.no_grad():
-            for context, rows in model.contexts(self.scale(X)):
+        scaled = self.scale(X)
+        with torch.no_grad(), threads_for(model.work(scaled)):
+            for context, rows in model.contexts(scaled):
                 problem = model.smoothed(context, objective.entropy)
                 part = problem.select(torch.arange(rows, device=target.device))
                 energies.append(part.value(target[first : first + rows]))
@@ -160,7 +162,7 @@ class Predictor:
 def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
     """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
     objective, inference = prediction.objective, prediction.inference
-    with torch.no_grad():
+    with torch.no_grad(), threads_for(model.work(inputs)):
         parts = [
             objective.predict(model, inference, context).first(rows)
             for context, rows in model.contexts(inputs, known=known)
@@ -177,7 +179,7 @@ def warn_unless_converged(solution: Solution) -> None:
             f"{solution.describe()} The best that was found is returned; more steps or time, or "
             "a smaller rate (inference=...) may help.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
