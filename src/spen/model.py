@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import torch
+from scipy import sparse
 from torch import Tensor, nn
 
 from spen.batch.arrays import Arrays
 from spen.batch.context import Context
 from spen.batch.limits import limits
-from spen.batch.rows import Rows, filled_batch, filled_rows, row_spans, whole_batch
+from spen.batch.rows import Rows, SparseRows, filled_batch, filled_rows, row_spans, whole_batch
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.form import Form
@@ -21,6 +22,7 @@ from spen.errors import InputError, check_positive, check_whole, choose, one_of
 from spen.features import Features
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import ROW_TILE, Descent
+from spen.kernels.threads import ends_with_python, stop_if_python_ends, threads_for
 
 STARTS = ("uniform", "local")
 """Where inference may begin: the domain's centre, or the local model's output."""
@@ -95,6 +97,22 @@ class SPEN(nn.Module):
                 choose(name, modules, "part")
         chosen = [module for name in names for module in modules[name]]
         return [parameter for module in chosen for parameter in module.parameters()]
+
+    def work(self, inputs: Any, at_once: int | None = None) -> float:
+        """Return rows × weights of a batch of these inputs, as ``threads_for`` wants to know it.
+
+        Few rows are no work. Of the weights of an input a sparse row meets those of its entries.
+        """
+        matrix = inputs.matrix if isinstance(inputs, SparseRows) else inputs
+        at_once = limits.rows_at_once(self.domain.size) if at_once is None else at_once
+        rows = min(at_once, (getattr(matrix, "shape", None) or (0,))[0])
+        if rows <= ROW_TILE:
+            return 0.0
+        width, density = self.features.n_inputs, 1.0
+        if sparse.issparse(matrix):
+            density = matrix.nnz / (matrix.shape[0] * width)
+        weights = [(parameter.numel(), width in parameter.shape) for parameter in self.parameters()]
+        return rows * sum(size * (density if of_inputs else 1) for size, of_inputs in weights)
 
     def context(
         self,
@@ -246,6 +264,7 @@ class SPEN(nn.Module):
 
         return self.solve_with(solve, inputs, known=known, batch_size=batch_size)
 
+    @ends_with_python
     @torch.no_grad()
     def solve_with(
         self,
@@ -257,7 +276,8 @@ class SPEN(nn.Module):
     ) -> Solution:
         """Run ``solve`` on each of the ``contexts`` of some inputs, and join what it returns."""
         batches = self.contexts(inputs, known=known, batch_size=batch_size)
-        return join_solutions([solve(context).first(rows) for context, rows in batches])
+        with threads_for(self.work(inputs, batch_size)):
+            return join_solutions([solve(context).first(rows) for context, rows in batches])
 
     def contexts(
         self, inputs: Any, *, known: Any = None, batch_size: int | None = None
@@ -282,21 +302,24 @@ class SPEN(nn.Module):
         if known is not None:
             known = arrays.known(known, source.shape[0], self.domain.size)
         for first, last in self._spans(source, batch_size):
+            stop_if_python_ends()
             with torch.no_grad():
                 features = network.of(filled_batch(source, first, last, ROW_TILE))
             held = None if known is None else filled_rows(known, first, last, ROW_TILE)
             yield Context(features, known=held), last - first
 
+    @ends_with_python
     @torch.no_grad()
     def energy_of(self, inputs: Any, y: Any, *, batch_size: int | None = None) -> Tensor:
         """Return the energy (n,) of any labelling, soft or hard."""
         source = self.arrays.rows(inputs, "X", self.features.n_inputs)
         labelling = self.arrays.matrix(y, "y", self.domain.size, source.shape[0])
         energies = []
-        for first, last in self._spans(source, batch_size):
-            features = self.features.of(filled_batch(source, first, last, ROW_TILE))
-            part = filled_rows(labelling, first, last, ROW_TILE)
-            energies.append(self.energy.bind(Context(features)).value(part)[: last - first])
+        with threads_for(self.work(source, batch_size)):
+            for first, last in self._spans(source, batch_size):
+                features = self.features.of(filled_batch(source, first, last, ROW_TILE))
+                part = filled_rows(labelling, first, last, ROW_TILE)
+                energies.append(self.energy.bind(Context(features)).value(part)[: last - first])
         return torch.cat(energies)
 
     def _spans(self, source: Rows, batch_size: int | None) -> list[tuple[int, int]]:

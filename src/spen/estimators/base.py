@@ -36,6 +36,7 @@ from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
 from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
 from spen.files import versions
+from spen.kernels.threads import ends_with_python
 from spen.model import usable_device
 
 
@@ -100,6 +101,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def plan(self, shape: Shape) -> Plan:
         """Return how to train on data of this shape; check the constructor's arguments."""
 
+    @ends_with_python
     def fit(
         self,
         X: Any,
@@ -195,6 +197,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     # Predictions ------------------------------------------------------------------------
 
+    @ends_with_python
     def predict(
         self, X: Any, known: Any = None, *, sparse: bool = False, polish: bool = False
     ) -> Any:
@@ -228,6 +231,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         kind = self.classes_.dtype if exclusive else self.label_type_
         return _joined(parts, inputs.shape[0], kind)
 
+    @ends_with_python
     def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
         """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
 
@@ -237,6 +241,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         parts = self._fitted().probabilities(inputs, known)
         return _joined((part.cpu().numpy() for part in parts), inputs.shape[0], np.float32)
 
+    @ends_with_python
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
 
@@ -268,6 +273,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     # Where a setting has this name too, it is both: what is learned, and how labels fit it.
     @SettingAndMethod
+    @ends_with_python
     def energy(self, X: Any, Y: Any) -> np.ndarray:
         """Return the energy (n,) of any labelling: the lower, the better it fits.
 
@@ -277,6 +283,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """
         return self._fitted().energy(*self._labelled(X, Y))
 
+    @ends_with_python
     def diagnose(self, X: Any, Y: Any, *, polish: bool = False) -> Diagnosis:
         """Say how inference goes on rows whose labels are known.
 
@@ -305,11 +312,13 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             )
         return self.training_rows_.contains(inputs)
 
+    @ends_with_python
     def structure(self) -> LabelStructure:
         """Return what was learned about labels: the measurement matrix, with their names."""
         check_is_fitted(self)
         return LabelStructure.of(self.model_, tuple(self.label_names_.tolist()))
 
+    @ends_with_python
     def save(self, path: Path | str) -> None:
         """Write the whole classifier to one safetensors file; ``spen.load`` reads it."""
         from spen.estimators.model_file import save

@@ -23,6 +23,7 @@ from spen.estimators.plan import Choice, Plan, Prediction
 from spen.estimators.scaling import Scaling
 from spen.estimators.targets import Targets
 from spen.files import DAMAGE, from_json, read_tensors, to_json, typed, write_tensors
+from spen.kernels.threads import ends_with_python
 from spen.model import SPEN, usable_device
 from spen.training.checkpoint import History, history_from_json, under
 
@@ -75,6 +76,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     write_tensors(path, tensors, header)
 
 
+@ends_with_python
 def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
     """Read what ``save`` of a classifier wrote.
 

@@ -26,6 +26,7 @@ from spen.inference.backward import Detached
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import Descent
 from spen.inference.polished import Polished
+from spen.kernels.threads import threads_for
 from spen.metrics import search_error_rate
 from spen.model import SPEN
 
@@ -156,8 +157,9 @@ class Predictor:
         model, objective = self.model, self.prediction.objective
         inference = self.patient_inference(polish=polish)
         energies, solutions, first = [], [], 0
-        with torch.no_grad():
-            for context, rows in model.contexts(self.scale(X)):
+        scaled = self.scale(X)
+        with torch.no_grad(), threads_for(model.work(scaled)):
+            for context, rows in model.contexts(scaled):
                 problem = model.smoothed(context, objective.entropy)
                 part = problem.select(torch.arange(rows, device=model.reference.device))
                 target = torch.from_numpy(dense(truth[first : first + rows]))
@@ -195,7 +197,7 @@ class Predictor:
 def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
     """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
     objective, inference = prediction.objective, prediction.inference
-    with torch.no_grad():
+    with torch.no_grad(), threads_for(model.work(inputs)):
         parts = [
             objective.predict(model, inference, context).first(rows)
             for context, rows in model.contexts(inputs, known=known)

@@ -21,6 +21,12 @@ from spen.batch.context import masked
 from spen.batch.rows import row_batches
 from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
+from spen.kernels.threads import (
+    OPTIMISER_ROWS,
+    ends_with_python,
+    stop_if_python_ends,
+    threads_for,
+)
 from spen.metrics import best_f1
 from spen.model import SPEN
 from spen.training.checkpoint import (
@@ -47,6 +53,7 @@ Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
 
 
+@ends_with_python
 @alone_with_checkpoint
 def train(
     model: SPEN,
@@ -98,7 +105,7 @@ def train(
     for index in range(run.stage, len(stages)):
         stage = stages[index]
         trained = _trained(model, stage)
-        with _only_training(model, trained):
+        with _only_training(model, trained), threads_for(_work(model, stage, rows)):
             run.enter(index, trained, _optimiser(model, stage, trained))
             learn_from, judge_by = rows, held_out
             if "features" not in stage.parts:
@@ -175,6 +182,7 @@ def _losses(
     model: SPEN, stage: Stage, rows: TrainingRows, batch: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Return the loss of each row of a batch, times its weight."""
+    stop_if_python_ends()
     masks = generator if "features" in stage.parts else None
     context = rows.context(model, batch, masks)
     losses = stage.objective.loss(model, stage.inference, context, generator)
@@ -202,6 +210,13 @@ def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> fl
     if not math.isfinite(value):
         raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
     return value
+
+
+def _work(model: SPEN, stage: Stage, rows: TrainingRows) -> float:
+    """Return how much work a step is."""
+    at_once = SUMMED_AT_ONCE if stage.optimiser == "lbfgs" else stage.batch_size
+    weights = sum(parameter.numel() for parameter in _trained(model, stage))
+    return model.work(rows.inputs, at_once) + OPTIMISER_ROWS * weights
 
 
 def _share_left(stage: Stage, epochs_done: float) -> float:

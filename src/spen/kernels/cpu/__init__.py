@@ -1,17 +1,14 @@
 """The CPU kernel: numba code, eight examples in the lanes of a vector, in several threads.
 
-Here is what calls it: which forms it takes, the flat arrays that it reads, how it is compiled
-and in which threads it runs. Nothing in this file needs numba until a kernel is asked for.
+Here is what calls it: which forms it takes, the flat arrays that it reads, and how it is compiled.
+Nothing in this file needs numba until a kernel is asked for.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +21,7 @@ from torch import Tensor
 from spen.domains import DUAL_LIMIT
 from spen.energies.form import Form
 from spen.kernels.interface import KINDS, Fused, Limits, StepRule
+from spen.kernels.threads import run_together, threads_allowed
 
 ENTRIES_PER_THREAD = 4096
 """Entries of y that are worth waking a thread for: some tens of rows of a hundred labels."""
@@ -78,7 +76,7 @@ def minimise(
     n, labels = start.shape
     fused, outputs = _outputs(n, labels)
     packed, kernel = pack(form, start, known), _kernel()
-    threads = max(1, min(torch.get_num_threads(), n, start.numel() // ENTRIES_PER_THREAD))
+    threads = max(1, min(threads_allowed(), n, start.numel() // ENTRIES_PER_THREAD))
     run_together(lambda: kernel(packed, step, limits, *_work_memory(packed), *outputs), threads)
     return fused
 
@@ -280,52 +278,3 @@ def source_digest() -> str:
     for path in sorted((*here.glob("*.py"), here.parent / "interface.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-# Threads ------------------------------------------------------------------------------------
-
-# They are our own: OpenMP's do not survive a fork, and numba's other layers do not survive being
-# called from two threads at once. The kernel lets go of Python's lock, so plain threads will do.
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def run_together(work: Callable[[], None], threads: int) -> None:
-    """Run the same work in so many threads at once, this one included; return when all have.
-
-    The work must share itself out. Where all threads of the pool are taken by other calls,
-    this thread does more of it, rather than wait.
-
-    >>> marks = []
-    >>> run_together(lambda: marks.append(1), 1)
-    >>> marks
-    [1]
-    """
-    helpers = []
-    # While Python shuts down no pool takes work, and this thread does it all.
-    with contextlib.suppress(RuntimeError):
-        for _ in range(threads - 1):
-            helpers.append(_pool(threads - 1).submit(work))
-    try:
-        work()
-    finally:
-        # One that has not begun has nothing left to do; an error in one that has is raised.
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
-
-
-def _pool(size: int) -> ThreadPoolExecutor:
-    if size not in _pools:
-        _pools[size] = ThreadPoolExecutor(size, thread_name_prefix="spen-kernel")
-    return _pools[size]
-
-
-def _start_over_in_a_forked_child() -> None:
-    # The threads of the parent do not exist here; the first call makes new ones.
-    _pools.clear()
-    # Nor do GNU OpenMP's, and torch, where it waits for them, waits for ever.
-    torch.set_num_threads(1)
-
-
-os.register_at_fork(after_in_child=_start_over_in_a_forked_child)
