@@ -231,7 +231,8 @@ class _End:
 
 _end = _End()
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def ends_with_python(function: Callable[P, R]) -> Callable[P, R]:
