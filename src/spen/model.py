@@ -103,7 +103,7 @@ class SPEN(nn.Module):
 
         Few rows are no work. Of the weights of an input a sparse row meets those of its entries.
         """
-        matrix = inputs.matrix if isinstance(inputs, SparseRows) else inputs
+        matrix: Any = inputs.matrix if isinstance(inputs, SparseRows) else inputs
         at_once = limits.rows_at_once(self.domain.size) if at_once is None else at_once
         rows = min(at_once, (getattr(matrix, "shape", None) or (0,))[0])
         if rows <= ROW_TILE:
@@ -324,7 +324,8 @@ class SPEN(nn.Module):
 
     def _spans(self, source: Rows, batch_size: int | None) -> list[tuple[int, int]]:
         most = limits.rows_at_once(self.domain.size) if batch_size is None else batch_size
-        return row_spans(*source.shape, most)
+        rows, width = source.shape
+        return row_spans(rows, width, most)
 
 
 def _scores_of(local: LocalEnergy, bound: Problem, context: Context) -> Tensor:

@@ -42,8 +42,9 @@ class Split:
 
     def rows(self, index: Any) -> Split:
         """Return some of the rows."""
-        some = (None if part is None else _rows_of(part, index) for part in (self.X, self.Y))
-        return Split(*some, None if self.weight is None else self.weight[index])
+        labels = None if self.Y is None else _rows_of(self.Y, index)
+        weight = None if self.weight is None else self.weight[index]
+        return Split(_rows_of(self.X, index), labels, weight)
 
 
 def _rows_of(matrix: Any, index: Any) -> Any:

@@ -275,7 +275,7 @@ def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> Any:
             f"Y must have shape ({rows}, {len(names)}), a row for each of X and a column for each "
             f"label; received {matrix.shape}."
         )
-    entries = matrix.data if sparse.issparse(matrix) else matrix
+    entries: Any = matrix.data if sparse.issparse(matrix) else matrix
     if not ((entries >= 0) & (entries <= 1)).all():
         raise InputError("A labelling must hold numbers from 0 to 1, none of them nan.")
     return matrix
