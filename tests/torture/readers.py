@@ -22,6 +22,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import reading
@@ -254,7 +255,7 @@ class Reader:
         self.most = resource.getrlimit(resource.RLIMIT_AS)[1]
         signal.signal(signal.SIGPROF, self._too_long)
 
-    def __call__(self, name: str, content: bytes, xml: bytes | None, **options: object) -> None:
+    def __call__(self, name: str, content: bytes, xml: bytes | None, **options: Any) -> None:
         """Read a file, all of it or in chunks; a sentence is as good as rows."""
         self.tried += 1
         self.path.write_bytes(content)
