@@ -246,6 +246,8 @@ ABSURD = {
     "terms": _with_plan(energy={"energy": [TERM] * 100_000}),
     "steps": _with_plan(inference={"class": "Descent", "settings": {"stopping": STEPS}}),
     "module": _with_plan(energy={"class": "LocalEnergy", "settings": {"n_features": 10**6}}),
+    "entropy": _with_plan(objective={"class": "Hinge", "settings": {"entropy": 1e308}}),
+    "loss": lambda header: header | {"history": [header["history"][0] | {"loss": float("nan")}]},
     "name": lambda header: header | {"label_names": {"array": ["a"] * 16, "dtype": "<U99999999"}},
 }
 

@@ -31,6 +31,9 @@ KIND = "classifier"
 SMALLEST = 5e-324
 """The least number above zero."""
 
+LARGEST = 3e38
+"""About the largest number that float32 has."""
+
 NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
@@ -103,6 +106,7 @@ def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
 
 def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> LabelClassifier:
     _check_finite(tensors)
+    _check_numbers([header[name] for name in ("plan", "history", "refit_history")])
     settings: dict[str, Any] = {
         name: from_json(value, name) for name, value in header["settings"].items()
     }
@@ -205,6 +209,15 @@ def _check_finite(tensors: dict[str, Tensor]) -> None:
         # A sum is finite only where all its terms are; where it overflows, they may still be.
         if not tensor.sum().isfinite() and not tensor.isfinite().all():
             raise CheckpointError(f"The model holds weights that are not finite: {name}.")
+
+
+def _check_numbers(described: Any) -> None:
+    """Raise unless all numbers are of a size that a model can compute with, and a page show."""
+    if isinstance(described, dict | list):
+        for part in described.values() if isinstance(described, dict) else described:
+            _check_numbers(part)
+    elif isinstance(described, int | float) and not abs(described) <= LARGEST:
+        raise CheckpointError("Its header holds a number that is none or far too large.")
 
 
 def classes() -> dict[str, type[LabelClassifier]]:
