@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import os
 import random
 import tempfile
@@ -10,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from apart import Figure, figures_apart
 
 import spen
 from spen.errors import CheckpointError
-from spen.files import write_atomically
+from spen.files import read_tensors, write_atomically, write_tensors
 
 LABELS, FEATURES = 3, 4
 FEW = spen.Descent(stopping=spen.Stopping(3))
@@ -32,6 +35,7 @@ def figures_here(scale: float) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield from _damaged(folder, scale)
+        yield from _forged(folder, scale)
         yield from _written_at_once(folder, scale)
 
 
@@ -65,6 +69,16 @@ class Model:
         spen.load(self.path).save(self._again)
         return self._again.read_bytes() == self.content
 
+    def use(self) -> None:
+        """Do what people do with a model; it may raise CheckpointError instead."""
+        X, Y = rows()
+        classifier = spen.load(self.path)
+        classifier.predict_labels(X)
+        classifier.decision_function(X)
+        classifier.energy(X, Y)
+        classifier.save(self._again)
+        spen.load(self._again)
+
 
 class Checkpoint:
     """A checkpoint in the middle of a run, and what may become of a damaged one."""
@@ -95,6 +109,10 @@ class Checkpoint:
         """Say whether the run goes on as if nothing had been; it may raise CheckpointError."""
         return self._train(interrupted=False) == self.expected
 
+    def use(self) -> None:
+        """Go on from it; it may raise CheckpointError instead."""
+        self._train(interrupted=False)
+
 
 def _damaged(folder: Path, scale: float) -> Iterator[Figure]:
     draws = random.Random(0)
@@ -122,6 +140,59 @@ def _damaged(folder: Path, scale: float) -> Iterator[Figure]:
         bad = {k: n for k, n in outcomes.items() if k not in ("refused", "equal")}
         counted = f"{bad or 0} of {outcomes.total():,}"
         yield f"{what}: silent changes and raw errors", "0", counted, not bad
+
+
+ODD: list[Any] = [None, True, -1, 1e308, 10**18, 10**400, math.nan, "x", [], [1], {}, {"a": 1}]
+ODD += [{"tuple": []}, {"energy": []}, {"array": ["a"], "dtype": "|O"}]
+ODD += [{"class": name, "settings": {}} for name in ("Descent", "MLPClassifier", "LocalEnergy")]
+
+
+def _forged(folder: Path, scale: float) -> Iterator[Figure]:
+    """Put odd things everywhere in headers, and odd tensors in place of others.
+
+    Checksums fit, as a stranger's would. What is not refused must be of use.
+    """
+    draws, outcomes = random.Random(0), Counter()
+    for file in (Model(folder), Checkpoint(folder)):
+        tensors, header = read_tensors(file.path)
+        forged = [
+            (tensors, _with(header, place, odd)) for place in _places(header) for odd in ODD
+        ] + [
+            (tensors | {name: odd}, header)
+            for name, tensor in tensors.items()
+            for odd in (tensor[None], tensor.flatten()[:1], tensor.bool(), tensor.flatten()[:0])
+        ]
+        for some, other in draws.sample(forged, round(len(forged) * scale)):
+            write_tensors(file.path, some, other)
+            try:
+                file.use()
+                outcomes["of use"] += 1
+            except CheckpointError:
+                outcomes["refused"] += 1
+            except Exception as problem:
+                outcomes[repr(problem)] += 1
+        file.path.unlink()
+    bad = {k: n for k, n in outcomes.items() if k not in ("refused", "of use")}
+    found = f"{bad or 0} of {outcomes.total():,}"
+    yield "forged headers and tensors: raw errors", "0", found, not bad
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each part of a header; of long lists, to the first ones."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:3])
+    for key, part in items:
+        yield (*place, key)
+        if isinstance(part, dict | list):
+            yield from _places(part, (*place, key))
+
+
+def _with(value: Any, place: tuple[Any, ...], odd: Any) -> Any:
+    """Return a header with something odd at a place."""
+    if not place:
+        return odd
+    changed = copy.copy(value)
+    changed[place[0]] = _with(value[place[0]], place[1:], odd)
+    return changed
 
 
 def _flipped(content: bytes, place: int, bit: int) -> bytes:

@@ -240,8 +240,10 @@ def _remembers(optimiser: torch.optim.Optimizer, parameter: Tensor, slots: dict[
     elif isinstance(optimiser, torch.optim.SGD):
         wanted = {"momentum_buffer": like}
     else:
-        step = slots.get("step", parameter)
-        wanted = {"step": (one, step.dtype), "exp_avg": like, "exp_avg_sq": like}
+        # As the default type was when the optimiser was made.
+        counted = slots.get("step", parameter).dtype
+        counted = counted if counted.is_floating_point else torch.float32
+        wanted = {"step": (one, counted), "exp_avg": like, "exp_avg_sq": like}
     return wanted.items() <= _shapes(slots.items()).items()
 
 
