@@ -113,7 +113,7 @@ def _remove_leftovers(path: Path) -> None:
     """Remove what killed writers of this file left behind, but nothing that a live one writes."""
     pattern = re.compile(re.escape(_partial_name(path, "X")).replace("X", "[0-9a-f]{16}"))
     with suppress(OSError):  # such as a folder that can be written but not listed
-        for name in filter(pattern.fullmatch, os.listdir(path.parent)):
+        for name in filter(pattern.fullmatch, (each.name for each in path.parent.iterdir())):
             leftover = path.with_name(name)
             with suppress(OSError):
                 opened = os.open(leftover, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
