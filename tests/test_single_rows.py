@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -65,12 +66,26 @@ def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch
         yield np.array([len(names) for names in fitted.predict_labels(X)])
 
     whole = list(answers())
-    # 6 labels of 4 bytes.
-    monkeypatch.setattr(spen.limits, "chunk", 37 * 6 * 4)
-    assert len(list(fitted.predictor_.chunks(X))) == 3
-    for part, expected in zip(answers(), whole, strict=True):
-        assert np.array_equal(part, expected)
-        assert part.dtype == expected.dtype
+    # 6 labels of 4 bytes; never fewer than 32 rows, which is where the bits would change.
+    for rows, chunks in ((1, 3), (37, 3), (64, 2)):
+        monkeypatch.setattr(spen.limits, "chunk", rows * 6 * 4)
+        assert len(list(fitted.predictor_.chunks(X))) == chunks
+        for part, expected in zip(answers(), whole, strict=True):
+            assert np.array_equal(part, expected)
+            assert part.dtype == expected.dtype
+
+
+def test_wide_rows_are_cut_where_nobody_sees_it(monkeypatch):
+    """What fits of rows that are very wide is cut anew in each chunk of rows."""
+    width = spen.batch.rows.LARGEST_DENSE_BATCH // 50
+    model = spen.SPEN(
+        spen.MLP(width, 5), spen.LocalEnergy(5, 6) + spen.LabelEnergy(6, 3), spen.UnitBox(6), seed=0
+    )
+    X = sparse.random(150, width, density=1e-4, format="csr", random_state=0)
+    whole = model.solve(X).y
+    for rows in (1, 40, 100):
+        monkeypatch.setattr(spen.limits, "chunk", rows * width * 4)
+        assert torch.equal(model.solve(X).y, whole)
 
 
 def test_all_chunks_warn_together(fitted, data, monkeypatch):
