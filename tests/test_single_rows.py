@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -50,7 +49,8 @@ def test_a_row_alone_is_predicted_as_in_a_batch(fitted, data, form):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch):
+@pytest.mark.parametrize("fit_at_once", [4096, 20])
+def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch, fit_at_once):
     X = sparse.csr_matrix(data[0])
     known = np.full((len(data[0]), 6), np.nan)
     known[::2, 1] = 1
@@ -65,6 +65,8 @@ def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch
         yield from (found.steps, np.array([found.converged, found.search_errors]))
         yield np.array([len(names) for names in fitted.predict_labels(X)])
 
+    # Very wide rows are cut once more, inside of each chunk.
+    monkeypatch.setattr(spen.batch.rows, "LARGEST_DENSE_BATCH", fit_at_once * X.shape[1])
     whole = list(answers())
     # 6 labels of 4 bytes; never fewer than 32 rows, which is where the bits would change.
     for rows, chunks in ((1, 3), (37, 3), (64, 2)):
@@ -73,19 +75,6 @@ def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch
         for part, expected in zip(answers(), whole, strict=True):
             assert np.array_equal(part, expected)
             assert part.dtype == expected.dtype
-
-
-def test_wide_rows_are_cut_where_nobody_sees_it(monkeypatch):
-    """What fits of rows that are very wide is cut anew in each chunk of rows."""
-    width = spen.batch.rows.LARGEST_DENSE_BATCH // 50
-    model = spen.SPEN(
-        spen.MLP(width, 5), spen.LocalEnergy(5, 6) + spen.LabelEnergy(6, 3), spen.UnitBox(6), seed=0
-    )
-    X = sparse.random(150, width, density=1e-4, format="csr", random_state=0)
-    whole = model.solve(X).y
-    for rows in (1, 40, 100):
-        monkeypatch.setattr(spen.limits, "chunk", rows * width * 4)
-        assert torch.equal(model.solve(X).y, whole)
 
 
 def test_all_chunks_warn_together(fitted, data, monkeypatch):
