@@ -49,7 +49,8 @@ def test_a_row_alone_is_predicted_as_in_a_batch(fitted, data, form):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch):
+@pytest.mark.parametrize("fit_at_once", [4096, 20])
+def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch, fit_at_once):
     X = sparse.csr_matrix(data[0])
     known = np.full((len(data[0]), 6), np.nan)
     known[::2, 1] = 1
@@ -64,13 +65,16 @@ def test_more_rows_than_fit_at_once_are_cut_and_joined(fitted, data, monkeypatch
         yield from (found.steps, np.array([found.converged, found.search_errors]))
         yield np.array([len(names) for names in fitted.predict_labels(X)])
 
+    # Very wide rows are cut once more, inside of each chunk.
+    monkeypatch.setattr(spen.batch.rows, "LARGEST_DENSE_BATCH", fit_at_once * X.shape[1])
     whole = list(answers())
-    # 6 labels of 4 bytes.
-    monkeypatch.setattr(spen.limits, "chunk", 37 * 6 * 4)
-    assert len(list(fitted.predictor_.chunks(X))) == 3
-    for part, expected in zip(answers(), whole, strict=True):
-        assert np.array_equal(part, expected)
-        assert part.dtype == expected.dtype
+    # 6 labels of 4 bytes; never fewer than 32 rows, which is where the bits would change.
+    for rows, chunks in ((1, 3), (37, 3), (64, 2)):
+        monkeypatch.setattr(spen.limits, "chunk", rows * 6 * 4)
+        assert len(list(fitted.predictor_.chunks(X))) == chunks
+        for part, expected in zip(answers(), whole, strict=True):
+            assert np.array_equal(part, expected)
+            assert part.dtype == expected.dtype
 
 
 def test_all_chunks_warn_together(fitted, data, monkeypatch):

@@ -323,9 +323,10 @@ class SPEN(nn.Module):
         return torch.cat(energies)
 
     def _spans(self, source: Rows, batch_size: int | None) -> list[tuple[int, int]]:
-        most = limits.rows_at_once(self.domain.size) if batch_size is None else batch_size
         rows, width = source.shape
-        return row_spans(rows, width, most)
+        if batch_size is None:
+            batch_size = limits.rows_at_once(max(self.domain.size, width))
+        return row_spans(rows, width, batch_size)
 
 
 def _scores_of(local: LocalEnergy, bound: Problem, context: Context) -> Tensor:

@@ -22,7 +22,7 @@ class Limits:
         growth: the most that reading a file of rows may take beyond ten times the file.
         model: the most that a model file's tensors may take.
         chunk: the most that one matrix of soft labels takes while rows are predicted: so many
-            rows are predicted at a time.
+            rows are predicted at a time, but 32 at least.
 
     >>> Limits(table=2**20).check(2**21, "table", "rows.npz holds matrices")
     Traceback (most recent call last):
@@ -60,14 +60,14 @@ class Limits:
     def rows_at_once(self, labels: int) -> int:
         """Return how many rows of so many labels are predicted at a time.
 
-        Where it can be, it is a multiple of what vector units take at a time: they round the
-        numbers that are left over at the end of a batch in another way.
+        It is a multiple of what vector units take at a time, and at least once that: they round the
+        numbers that are left over at the end in another way, and where rows are cut must not show.
 
         >>> Limits().rows_at_once(100_000)
         160
         """
         rows = min(MOST_ROWS, self.chunk // (4 * max(labels, 1)))
-        return rows - rows % VECTOR if rows > VECTOR else max(1, rows)
+        return max(VECTOR, rows - rows % VECTOR)
 
 
 VECTOR = 32

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
+from spen.batch.limits import VECTOR
 from spen.errors import InputError, check_whole
 
 
@@ -160,7 +161,7 @@ def _holds_indices(part: Any) -> bool:
 
 def _with_own_parts(matrix: Any) -> Any:
     """Return a sparse matrix of the same arrays, checked by scipy, that scipy may change."""
-    values = matrix.data
+    values = getattr(matrix, "data", None)  # a DOK matrix has none
     if getattr(values, "dtype", None) == np.float16:
         values = values.astype(np.float32)  # scipy cannot add up its own half-precision numbers
     if matrix.format in ("csr", "csc", "bsr"):
@@ -312,7 +313,9 @@ def row_spans(rows: int, width: int, at_most: int) -> list[tuple[int, int]]:
     """
     if not isinstance(at_most, int) or at_most < 1:
         check_whole(at_most, "batch_size")
-    step = min(at_most, max(8, LARGEST_DENSE_BATCH // max(width, 1)))
+    fitting = LARGEST_DENSE_BATCH // max(width, 1)
+    # Parts of a chunk, so that where chunks are cut does not show.
+    step = min(at_most, fitting if fitting >= VECTOR else 16 if fitting >= 16 else 8)
     return [(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 

@@ -109,7 +109,7 @@ class _Decisions:
 
     def _block(self, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         target, missing = self._truth[rows], np.isnan(self._truth[rows])
-        z = torch.from_numpy(self._soft[rows]).double().logit_(SURE).numpy()
+        z = torch.from_numpy(self._soft[rows]).double().logit(SURE).numpy()
         return (np.nan_to_num(target), z, missing) if missing.any() else (target, z, None)
 
     def at(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from spen.batch.context import masked
+from spen.batch.limits import limits
 from spen.batch.rows import row_batches
 from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
@@ -42,9 +43,6 @@ from spen.training.checkpoint import (
 from spen.training.optimisers import LBFGS, OPTIMISERS
 from spen.training.rows import TrainingRows
 from spen.training.stage import Stage, check_stages
-
-EVALUATED_AT_ONCE = 4096
-"""Held-out rows that are scored at a time, to bound memory."""
 
 SUMMED_AT_ONCE = 512
 """Rows whose gradients are computed at a time when all are summed."""
@@ -199,8 +197,9 @@ def _losses(
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> float:
     n, width = rows.inputs.shape
+    at_once = limits.rows_at_once(model.domain.size)
     truths, softs = [], []
-    for batch in row_batches(n, width, EVALUATED_AT_ONCE, rows.inputs.device):
+    for batch in row_batches(n, width, at_once, rows.inputs.device):
         context = rows.context(model, batch, None)
         soft = stage.objective.predict(model, stage.inference, context).y
         # A label that is missing is neither there nor predicted.
