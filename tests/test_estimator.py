@@ -467,8 +467,8 @@ def test_pickles_threads_and_forks_predict_the_same(data, fitted):
         queue = context.Queue()
         child = context.Process(target=_predict_in_child, args=(fitted, X, queue))
         child.start()
-        answer = queue.get(timeout=60)
-        child.join(60)
+        answer = queue.get()
+        child.join()
     finally:
         torch.set_num_threads(1)
     assert np.allclose(answer, expected, atol=1e-6)

@@ -13,9 +13,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def call(*command, cwd) -> str:
-    done = subprocess.run(
-        [sys.executable, *map(str, command)], capture_output=True, text=True, cwd=cwd, timeout=300
-    )
+    command = [sys.executable, *map(str, command)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -12,9 +12,7 @@ SPEN = Path(sys.executable).parent / "spen"
 
 
 def call(*arguments, cwd=None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [SPEN, *map(str, arguments)], capture_output=True, text=True, timeout=120, cwd=cwd
-    )
+    return subprocess.run([SPEN, *map(str, arguments)], capture_output=True, text=True, cwd=cwd)
 
 
 def test_help_does_not_wait_for_torch():

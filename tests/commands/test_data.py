@@ -22,7 +22,6 @@ def call(*arguments, **environment) -> subprocess.CompletedProcess:
         [SPEN, "data", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=120,
         env={"PATH": "/usr/bin", **{name: str(value) for name, value in environment.items()}},
     )
 

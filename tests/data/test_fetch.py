@@ -262,7 +262,7 @@ def test_silence(serve, tmp_path, monkeypatch):
 
     def silent(handler):
         handler.answer(200, Content_Length=len(BYTES))
-        awake.wait(5)
+        awake.wait()
 
     server = serve(silent)
     try:
@@ -406,13 +406,13 @@ def test_two_at_once_do_not_write_into_one_file(serve, tmp_path):
 
     def slow(handler):
         met.set()
-        go_on.wait(5)
+        go_on.wait()
         good(handler)
 
     server = serve(slow, good)
     first = threading.Thread(target=get, args=(server, tmp_path))
     first.start()
-    assert met.wait(5)
+    met.wait()
     try:
         with pytest.raises(FetchError, match="Another process is writing"):
             get(server, tmp_path)

@@ -48,7 +48,8 @@ LOOK_EVERY, STARVED = 0.2, 0.2
 which is too long. On a quiet machine it is below 0.04, beside a busy process above 0.3."""
 
 LONGEST_END = 10.0
-"""Seconds that the end of Python waits, at most, for daemon threads that are in a call of ours."""
+"""Seconds, at most, that the end of Python waits for a call by a daemon thread, and the thread for
+that end."""
 
 
 class _Here(threading.local):
@@ -216,8 +217,9 @@ _crowd = _Crowd()
 
 # How they end -------------------------------------------------------------------------------
 
-# When Python ends, it stops daemon threads wherever they ask for its lock. Where torch does that
-# it is in the midst of C++, and the whole process aborts.
+# When Python ends, it stops daemon threads wherever they ask for its lock. Torch asks for it in the
+# midst of C++, where being stopped aborts the process: in every operation, and in letting go of a
+# tensor. So the end waits until calls are over, and their threads then stay where they are.
 
 
 class _End:
@@ -236,9 +238,7 @@ R = TypeVar("R")
 
 
 def ends_with_python(function: Callable[P, R]) -> Callable[P, R]:
-    """Let the end of Python wait for calls by daemon threads, and let none begin after it.
-
-    Instead SystemExit is raised, which ends a thread without a word.
+    """Let the end of Python wait for calls by daemon threads, and let none begin or return then.
 
     >>> ends_with_python(abs)(-1)
     1
@@ -260,6 +260,10 @@ def ends_with_python(function: Callable[P, R]) -> Callable[P, R]:
             with _end.changed:
                 _end.calls -= 1
                 _end.changed.notify_all()
+            if _end.is_near:
+                # It will hardly wake again. If it does, somebody waits for this thread to end.
+                time.sleep(LONGEST_END)
+                raise SystemExit("Python ends.")
 
     return call
 
