@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor, nn
@@ -110,7 +111,8 @@ class SPEN(nn.Module):
             return 0.0
         width, density = self.features.n_inputs, 1.0
         if sparse.issparse(matrix):
-            density = matrix.nnz / (matrix.shape[0] * width)
+            # Not by nnz: nobody has looked yet whether the matrix is sound.
+            density = min(1.0, np.size(getattr(matrix, "data", ())) / (matrix.shape[0] * width))
         weights = [(parameter.numel(), width in parameter.shape) for parameter in self.parameters()]
         return rows * sum(size * (density if of_inputs else 1) for size, of_inputs in weights)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,11 @@ def test_without_the_paper_its_commands_say_what_to_install(command):
 WAYS = [[SPEN], [sys.executable, "-m", "spen"]]
 
 
+def _listen_to_ctrl_c():
+    """A shell lets what it runs in the background ignore it, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=["script", "module"])
 @pytest.mark.parametrize("module", ["cyclopts", "numpy"])
 def test_ctrl_c_during_imports_is_one_line(tmp_path, way, module):
@@ -115,6 +121,7 @@ def test_ctrl_c_during_imports_is_one_line(tmp_path, way, module):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        preexec_fn=_listen_to_ctrl_c,
     )
     assert (done.returncode, done.stderr) == (130, "spen: stopped\n")
 
@@ -127,5 +134,10 @@ def test_ctrl_c_during_work_is_one_line():
         "from spen.cli import main\n"
         "main(['data', 'list'])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        preexec_fn=_listen_to_ctrl_c,
+    )
     assert (done.returncode, done.stderr) == (130, "spen: stopped\n")

@@ -22,7 +22,7 @@ def test_an_ending_that_nobody_wanted_warns(status, recwarn):
     solution = ended(Status.OPTIMAL, status)
     assert solution.converged.tolist() == [True, status in WANTED]
     assert solution.cut_off.tolist() == [False, status not in WANTED | AS_ASKED]
-    warn_unless_converged(solution)
+    warn_unless_converged([(solution.steps, solution.status)])
     heard = [str(each.message) for each in recwarn if each.category is ConvergenceWarning]
     assert len(heard) == int(solution.cut_off.sum())
     assert all("1 of 2 rows" in text and status.sentence in text for text in heard)

@@ -62,7 +62,7 @@ def test_several_threads_may_call_at_once(threads: Callable[[int], None]) -> Non
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(timeout=60)
+        caller.join()
     assert len(answers) == 6
     assert all(equal(wanted, answer) for answer in answers)
 
@@ -76,10 +76,10 @@ def _in_child(wanted: Fused) -> bool:
 def test_a_forked_process_may_call_after_its_parent_has(threads: Callable[[int], None]) -> None:
     threads(2)
     wanted = solve()
-    assert cpu._pools
+    assert spen.kernels.threads._pools
     with multiprocessing.get_context("fork").Pool(2) as workers:
         results = workers.map_async(_in_child, [wanted] * 4)
-        assert results.get(timeout=60) == [True] * 4
+        assert results.get() == [True] * 4
     assert equal(solve(), wanted)
 
 
@@ -89,7 +89,7 @@ def test_an_error_in_a_helper_is_raised() -> None:
 
     def work() -> None:
         if threading.current_thread() is main:
-            begun.wait(60)
+            begun.wait()
         else:
             begun.set()
             raise OSError("from the helper")

@@ -191,8 +191,8 @@ def eight_at_once(folder: Path, rounds: int) -> Figure:
     with ThreadPoolExecutor(8) as threads:
         wrong = sum(threads.map(work, range(8)))
     calls = 8 * 4 * rounds
-    return (f"{calls} fits, predictions, loads and saves in 8 threads", "0 other answers than alone",
-            f"{wrong} others", wrong == 0)  # fmt: skip
+    what = f"{calls} fits, predictions, loads and saves in 8 threads"
+    return what, "0 other answers than alone", f"{wrong} others", wrong == 0
 
 
 # For long -----------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def soak(folder: Path, seconds: float, least: int = 20) -> Figure:
         if not before and number >= least and time.monotonic() >= began + 0.1 * seconds:
             before = resident()
     growth = resident() - before
-    return (f"{number} rounds of predicting, loading, saving, energies and known labels",
-            f"at most {GROWTH:.0f} MiB more", f"{growth:.1f} MiB more", growth <= GROWTH)  # fmt: skip
+    what = f"{number} rounds of predicting, loading, saving, energies and known labels"
+    return what, f"at most {GROWTH:.0f} MiB more", f"{growth:.1f} MiB more", growth <= GROWTH
 
 
 def resident() -> float:

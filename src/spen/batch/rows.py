@@ -161,7 +161,7 @@ def _holds_indices(part: Any) -> bool:
 
 def _with_own_parts(matrix: Any) -> Any:
     """Return a sparse matrix of the same arrays, checked by scipy, that scipy may change."""
-    values = getattr(matrix, "data", None)  # a DOK matrix has none
+    values: Any = getattr(matrix, "data", None)  # a DOK matrix has none
     if getattr(values, "dtype", None) == np.float16:
         values = values.astype(np.float32)  # scipy cannot add up its own half-precision numbers
     if matrix.format in ("csr", "csc", "bsr"):
