@@ -30,7 +30,9 @@ TINY = {"hidden": (8,), "epochs": 2, "folds": 1, "dropout": 0.1, "random_state":
 
 def figures(scale: float) -> Iterator[Figure]:
     """Yield the figures of this part of the long tests."""
-    yield from beside_a_busy_process(rounds=max(1, round(3 * scale)), epochs=max(1, round(12 * scale)))
+    yield from beside_a_busy_process(
+        rounds=max(1, round(3 * scale)), epochs=max(1, round(12 * scale))
+    )
     yield exits(max(1, round(100 * scale)))
     with tempfile.TemporaryDirectory() as folder:
         yield eight_at_once(Path(folder), rounds=max(1, round(20 * scale)))
