@@ -1,25 +1,29 @@
-"""The kernel in threads, in forked processes, and where nothing can be written."""
+"""Threads, forked processes, the end of Python, and kernels where nothing can be written."""
 
 from __future__ import annotations
 
 import importlib.util
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from torture.threads import TINY, eight_at_once, exits, rows, soak
 
+import spen
 from spen.energies.form import NONLINEARITIES, Block, Form
 from spen.kernels import cpu
+from spen.kernels import threads as policy
 from spen.kernels.cpu import compile_kernel, source_digest
 from spen.kernels.interface import Fused, Limits, StepRule
-from spen.kernels.threads import _pools
 
 pytest.importorskip("numba")
 
@@ -68,6 +72,19 @@ def test_several_threads_may_call_at_once(threads: Callable[[int], None]) -> Non
     assert all(equal(wanted, answer) for answer in answers)
 
 
+def test_eight_threads_fit_predict_load_and_save_at_once(
+    threads: Callable[[int], None], tmp_path: Path
+) -> None:
+    threads(2)
+    *_, found, right = eight_at_once(tmp_path, rounds=1)
+    assert right, found
+
+
+def test_a_loop_of_all_kinds_of_calls_takes_no_more_and_more_memory(tmp_path: Path) -> None:
+    *_, found, right = soak(tmp_path, seconds=0.0, least=10)
+    assert right, found
+
+
 def _in_child(wanted: Fused) -> bool:
     torch.set_num_threads(2)
     return equal(solve(), wanted)
@@ -77,10 +94,9 @@ def _in_child(wanted: Fused) -> bool:
 def test_a_forked_process_may_call_after_its_parent_has(threads: Callable[[int], None]) -> None:
     threads(2)
     wanted = solve()
-    assert _pools
+    assert policy._pools
     with multiprocessing.get_context("fork").Pool(2) as workers:
-        results = workers.map_async(_in_child, [wanted] * 4)
-        assert results.get() == [True] * 4
+        assert workers.map(_in_child, [wanted] * 4) == [True] * 4
     assert equal(solve(), wanted)
 
 
@@ -96,7 +112,124 @@ def test_an_error_in_a_helper_is_raised() -> None:
             raise OSError("from the helper")
 
     with pytest.raises(OSError, match="from the helper"):
-        cpu.run_together(work, 2)
+        policy.run_together(work, 2)
+
+
+# How many threads work gets, and how they wait ------------------------------------------
+
+
+def in_new_thread(work: Callable[[], Any]) -> Any:
+    """Return what work returns in a thread, whose first operation in several brings new ones."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(work).result()
+
+
+def system_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_a_small_fit_and_a_row_stay_in_the_callers_thread(threads: Callable[[int], None]) -> None:
+    threads(2)
+
+    def work() -> list[int]:
+        counts = [system_threads()]
+        X, Y = rows(features=30, labels=6)
+        fitted = spen.SPENClassifier(**TINY | {"hidden": (512, 512)}).fit(X, Y)
+        counts.append(system_threads())
+        for solve in (fitted.predict, fitted.predict_proba, lambda row: fitted.energy(row, Y[:1])):
+            solve(X[:1])
+        return [*counts, system_threads(), torch.get_num_threads()]
+
+    before, after_fit, after_rows, number = in_new_thread(work)
+    assert (after_fit, after_rows) == (before, before)
+    assert number == 2
+
+
+def test_a_small_fit_has_the_same_bits_on_any_number_of_cores(
+    threads: Callable[[int], None],
+) -> None:
+    X, Y = rows(features=30, labels=6)
+    weights = []
+    for count in (1, 2, 3):
+        threads(count)
+        settings = TINY | {"hidden": (512,), "batch_size": 16}
+        model = spen.SPENClassifier(**settings).fit(X, Y).model_
+        weights.append(torch.cat([parameter.flatten() for parameter in model.parameters()]))
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("openmp", [True, False])
+def test_the_callers_number_of_threads_is_a_bound_and_comes_back(
+    threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, openmp: bool
+) -> None:
+    if not openmp:
+        monkeypatch.setattr(policy, "_openmp", None)
+    threads(3)
+    with pytest.raises(KeyError), policy.threads_for(1.0):
+        assert (torch.get_num_threads(), policy.threads_allowed()) == (1, 3)
+        with policy.threads_for(1.0), policy.threads_for(1e12):
+            assert torch.get_num_threads() == 1
+        raise KeyError
+    assert (torch.get_num_threads(), policy.threads_allowed()) == (3, 3)
+    with policy.threads_for(1e12):
+        assert torch.get_num_threads() == 3
+    with policy.threads_for(1.0):
+        threads(2)  # as a callback of theirs may
+    assert torch.get_num_threads() == 2
+    threads(1)
+    with policy.threads_for(1e12):
+        assert torch.get_num_threads() == 1
+
+
+@pytest.mark.skipif(policy._openmp is None, reason="torch's OpenMP is not to be found")
+def test_threads_that_begin_meanwhile_have_the_callers_number(
+    threads: Callable[[int], None],
+) -> None:
+    threads(3)
+    with policy.threads_for(1.0):
+        assert in_new_thread(torch.get_num_threads) == 3
+
+
+@pytest.mark.skipif(not policy._crowd.helps, reason="for GNU's OpenMP")
+def test_while_cores_are_short_there_are_more_threads_than_cores(
+    threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GNU's OpenMP does not spin then. What the system says about waiting is made up here."""
+    waited, short, looks = 0.0, False, threading.Semaphore(0)
+
+    def seconds() -> float:
+        nonlocal waited
+        waited += short
+        looks.release()
+        return waited
+
+    monkeypatch.setattr(policy, "LOOK_EVERY", 0.001)
+    monkeypatch.setattr(policy, "seconds_without_a_core", seconds)
+    threads(2)
+
+    def after_some_looks() -> int:
+        # The looks before this one may have seen what was before it.
+        for _ in range(looks._value + 6):
+            looks.acquire()
+        return system_threads()
+
+    alone = system_threads()
+    with policy.threads_for(1e12):
+        quiet = after_some_looks()
+        short = True
+        crowded = after_some_looks()
+        short = False
+        quiet_again = after_some_looks()
+    assert quiet == quiet_again == alone + 1
+    assert crowded > quiet
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+def test_python_may_end_while_daemon_threads_predict() -> None:
+    *_, found, right = exits(4)
+    assert right, found
 
 
 # Where machine code is kept -------------------------------------------------------------
@@ -187,7 +320,5 @@ def worker():
         print(spen.Descent().solve(form, box).backend)
 threading.Thread(target=worker).start()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "fused-cpu", done.stderr
