@@ -30,6 +30,7 @@ from spen.estimators.plan import LINEAR, Plan
 from spen.estimators.predictor import Predictor, solve
 from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity, LabelScores
+from spen.kernels.threads import threads_for
 from spen.metrics import best_f1, counts, row_f1
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
@@ -222,6 +223,11 @@ class Verdict:
 
 def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
     """Calibrate, tune and score the predictions of held-out rows."""
+    with threads_for(soft.size):
+        return _judge(plan, domain, truth, soft)
+
+
+def _judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
     exclusive = isinstance(domain, Simplex)
     calibration = Calibration(1.0, np.zeros(domain.size), exclusive)
     if not plan.raw:

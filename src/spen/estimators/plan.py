@@ -13,6 +13,7 @@ from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.features import MLP, Features, Identity, LabelScores, Linear
 from spen.inference.base import Inference
+from spen.kernels.threads import threads_for
 from spen.model import SPEN
 from spen.objectives.base import Objective
 from spen.objectives.label_wise import CrossEntropy
@@ -180,6 +181,11 @@ class Plan:
 
     def build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
         """Return a new model of the right sizes."""
+        # It draws many numbers and does little with them.
+        with threads_for(0.0):
+            return self._build(n_inputs, domain, seed)
+
+    def _build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
         models = []
         for plan in self.single_plans() if self.is_averaged else [self]:
             network = plan._network(n_inputs)

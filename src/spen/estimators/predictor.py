@@ -77,7 +77,8 @@ class Predictor:
 
     def calibrate(self, y: Tensor, known: Any = None) -> Tensor:
         """Return probabilities of what inference left, (n, L); known labels keep their value."""
-        soft = self.calibration.apply(y)
+        with threads_for(y.numel()):
+            soft = self.calibration.apply(y)
         if known is None:
             return soft
         domain = self.model.domain
