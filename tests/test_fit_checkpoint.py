@@ -10,7 +10,7 @@ from spen.training.checkpoint import Run
 DATA = spen.exclusive_blocks(n_train=90, n_test=20)
 # Trials of two dropouts, three folds, two members, a logistic regression and a cross-fitted energy.
 MANY_RUNS = {"hidden": (6,), "dropout": "auto", "epochs": 3, "members": 2, "linear_member": True}
-MANY_RUNS |= {"cross_fit": True, "folds": 3, "random_state": 0}
+MANY_RUNS |= {"cross_fit": True, "folds": 3, "random_state": 0, "device": "cpu"}
 
 
 class StoppedError(Exception):

@@ -9,7 +9,7 @@ from spen.estimators.scaling import Scaling
 
 RNG = np.random.default_rng(0)
 SETTINGS = {"hidden": (8,), "epochs": 2, "dropout": 0.0, "input_dropout": 0.3, "random_state": 0}
-SETTINGS |= {"folds": 1, "cross_fit": False, "linear_member": False}
+SETTINGS |= {"device": "cpu", "folds": 1, "cross_fit": False, "linear_member": False}
 
 
 def with_zeros_written_out(X):

@@ -193,12 +193,20 @@ def test_threads_that_begin_meanwhile_have_the_callers_number(
         assert in_new_thread(torch.get_num_threads) == 3
 
 
-@pytest.mark.skipif(not policy._crowd.helps, reason="for GNU's OpenMP")
-def test_while_cores_are_short_there_are_more_threads_than_cores(
-    threads: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+def test_where_cores_are_short_more_threads_than_cores_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """GNU's OpenMP does not spin then. What the system says about waiting is made up here."""
-    waited, short, looks = 0.0, False, threading.Semaphore(0)
+    waited, short, looks, asked = 0.0, False, threading.Semaphore(0), []
+    crowded = threading.Event()
+
+    class OpenMP:
+        free = None
+
+        @staticmethod
+        def GOMP_parallel(work: Any, data: Any, threads: int, flags: int) -> None:  # noqa: N802
+            asked.append(threads)
+            crowded.set()
 
     def seconds() -> float:
         nonlocal waited
@@ -208,22 +216,16 @@ def test_while_cores_are_short_there_are_more_threads_than_cores(
 
     monkeypatch.setattr(policy, "LOOK_EVERY", 0.001)
     monkeypatch.setattr(policy, "seconds_without_a_core", seconds)
-    threads(2)
-
-    def after_some_looks() -> int:
-        # The looks before this one may have seen what was before it.
-        for _ in range(looks._value + 6):
+    monkeypatch.setattr(policy, "_openmp", OpenMP)
+    crowd = policy._Crowd()
+    crowd.helps = True
+    with crowd.kept_away(2):
+        for _ in range(10):
             looks.acquire()
-        return system_threads()
-
-    with policy.threads_for(1e12):
-        quiet = after_some_looks()
+        assert not asked
         short = True
-        crowded = after_some_looks()
-        short = False
-        quiet_again = after_some_looks()
-    assert crowded > quiet
-    assert crowded > quiet_again
+        crowded.wait()
+    assert 2 + asked[0] > len(os.sched_getaffinity(0))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")

@@ -26,6 +26,7 @@ GROWTH = 20.0
 
 Figure = tuple[str, str, str, bool]
 TINY = {"hidden": (8,), "epochs": 2, "folds": 1, "dropout": 0.1, "random_state": 0}
+TINY |= {"device": "cpu"}
 
 
 def figures(scale: float) -> Iterator[Figure]:
