@@ -80,7 +80,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         plan_: the sizes and the training that were chosen.
         predictor_: the ``Predictor``, the path from checked rows to labels.
         training_rows_: the ``RowDigests`` of the training rows, or None if not to be remembered.
-        notes_: text for readers of the model file: training rows, versions, the command.
+        notes_: text for readers of the model file: how many training rows, versions.
     """
 
     # Set by scikit-learn's own checks.
