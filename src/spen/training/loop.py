@@ -21,6 +21,7 @@ from spen.batch.context import masked
 from spen.batch.rows import row_batches
 from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
+from spen.features import evaluating
 from spen.metrics import best_f1
 from spen.model import SPEN
 from spen.training.checkpoint import (
@@ -95,7 +96,7 @@ def train(
     for index in range(run.stage, len(stages)):
         stage = stages[index]
         trained = _trained(model, stage)
-        with _only_training(model, trained):
+        with _only_training(model, stage, trained):
             run.enter(index, trained, _optimiser(model, stage, trained))
             learn_from, judge_by = rows, held_out
             if "features" not in stage.parts:
@@ -189,12 +190,13 @@ def _losses(
 def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> float:
     n, width = rows.inputs.shape
     truths, softs = [], []
-    for batch in row_batches(n, width, EVALUATED_AT_ONCE, rows.inputs.device):
-        context = rows.context(model, batch, None)
-        soft = stage.objective.predict(model, stage.inference, context).y
-        # A label that is missing is neither there nor predicted.
-        softs.append(masked(soft, context.observed))
-        truths.append(context.target)
+    with evaluating(model):
+        for batch in row_batches(n, width, EVALUATED_AT_ONCE, rows.inputs.device):
+            context = rows.context(model, batch, None)
+            soft = stage.objective.predict(model, stage.inference, context).y
+            # A label that is missing is neither there nor predicted.
+            softs.append(masked(soft, context.observed))
+            truths.append(context.target)
     value = float(score(torch.cat(truths), torch.cat(softs)))
     if not math.isfinite(value):
         raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
@@ -220,30 +222,48 @@ def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
 
 
 @contextmanager
-def _only_training(model: SPEN, trained: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+def _only_training(
+    model: SPEN, stage: Stage, trained: Sequence[torch.nn.Parameter]
+) -> Iterator[None]:
     """Clamp what a stage does not train, and give it back as it was."""
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    modes = {module: module.training for module in model.modules()}
     learns = set(trained)
     try:
         for parameter in before:
             parameter.requires_grad_(parameter in learns)
+        model.eval()
+        for module in model.part_modules(*stage.parts):
+            _set_training(module)
         yield
     finally:
         for parameter, flag in before.items():
             parameter.requires_grad_(flag)
             parameter.grad = None
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _set_training(module: torch.nn.Module) -> None:
+    """Put a module into training mode, but for the modules inside whose weights are frozen."""
+    weights = list(module.parameters())
+    if weights and not any(weight.requires_grad for weight in weights):
+        return
+    module.training = True
+    for part in module.children():
+        _set_training(part)
 
 
 def _optimiser(
     model: SPEN, stage: Stage, trained: Sequence[torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
     names = {parameter: name for name, parameter in model.named_parameters()}
-    of_global_energies = set(model.part("global") if stage.global_lr is not None else ())
+    rates = {"features": stage.features_lr, "global": stage.global_lr}
+    own = {weight: rate for part, rate in rates.items() if rate for weight in model.part(part)}
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for parameter in trained:
         decay = 0.0 if "bias" in names[parameter] else stage.weight_decay
-        rate = stage.global_lr if parameter in of_global_energies else stage.lr
-        groups.setdefault((rate or stage.lr, decay), []).append(parameter)
+        groups.setdefault((own.get(parameter, stage.lr), decay), []).append(parameter)
     settings: dict[str, Any] = {} if stage.optimiser == "lbfgs" else {"lr": stage.lr}
     if stage.optimiser == "sgd":
         settings["momentum"] = stage.momentum

@@ -80,9 +80,10 @@ class TrainingRows:
     def with_features(self, model: SPEN) -> TrainingRows:
         """Compute the features once, for training that leaves them as they are."""
         n, width = self.inputs.shape
-        size = n * model.features.n_features * model.reference.element_size()
         # F(x) = x is no work, and sparse rows had better stay sparse.
-        if isinstance(model.features, Identity) or size > LARGEST_KEPT:
+        if isinstance(model.features, Identity) or model.features.n_features is None:
+            return self
+        if n * model.features.n_features * model.reference.element_size() > LARGEST_KEPT:
             return self
         features = model.reference.new_empty(n, model.features.n_features)
         for batch in row_batches(n, width, AT_ONCE, self.inputs.device):
