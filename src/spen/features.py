@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.batch.context import Context
+from spen.batch.groups import in_turns
 from spen.batch.rows import Inputs, affine, densify
 from spen.domains import DUAL_LIMIT
 from spen.errors import InputError, check_share, check_whole
@@ -342,25 +343,40 @@ class LabelScores(Features):
             part.reset(generator)
 
 
-def drop(values: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+def drop(values: Tensor, rate: float | tuple[float, ...], generator: torch.Generator) -> Tensor:
     """Zero a share of the entries and scale up the others, with a mask of our own.
+
+    Models side by side have a rate each.
 
     ``F.dropout`` draws from the global generator, which belongs to the user. A byte of
     randomness is drawn per entry, which is a quarter of the work of a number; so the share
     is one of 256.
     """
-    cut = round(256 * rate)
+    cut: Any = round(256 * rate) if isinstance(rate, float | int) else _cuts(rate, values)
     words = torch.empty(-(-values.numel() // 8), dtype=torch.int64, device=values.device)
     words.random_(-(2**63), None, generator=generator)
     draws = words.view(torch.uint8)[: values.numel()].view(values.shape)
     return values * (draws >= cut).to(values.dtype).mul_(256 / (256 - cut))
 
 
-def drop_inputs(inputs: Inputs, rate: float, generator: torch.Generator) -> Inputs:
+def _cuts(rates: tuple[float, ...], values: Tensor) -> Tensor:
+    """Return the rate of each row's model as one of 256, (n, 1), for models side by side."""
+    cuts = torch.tensor([[round(256 * rate)] for rate in rates], device=values.device)
+    return in_turns(cuts, len(values))
+
+
+def drop_inputs(inputs: Inputs, rate: Any, generator: torch.Generator) -> Inputs:
     """Zero a share of the inputs; of sparse ones, only the entries that are there are drawn."""
     if isinstance(inputs, Tensor):
         return drop(inputs, rate, generator)
-    return replace(inputs, values=drop(inputs.values, rate, generator))
+    if isinstance(rate, float | int):
+        return replace(inputs, values=drop(inputs.values, rate, generator))
+    # One entry a row, and the rate of each entry's own model.
+    counts = inputs.offsets.diff()
+    rows = torch.repeat_interleave(counts, output_size=inputs.columns.shape[0])
+    rates = torch.tensor(rate, device=rows.device)[rows % len(rate)]
+    kept = torch.rand(rates.shape, generator=generator, device=rows.device) >= rates
+    return replace(inputs, values=inputs.values * kept / (1 - rates))
 
 
 # Initial weights come from a generator that is handed in, so the global one stays untouched. They

@@ -84,6 +84,21 @@ def train(
     check_whole(seed, "seed", least=0)
     rows = TrainingRows.of(model, train, "train", label_weight)
     held_out = None if valid is None else TrainingRows.of(model, valid, "valid")
+    return train_on(model, stages, rows, held_out, seed, score, callbacks, checkpoint, resume)
+
+
+def train_on(
+    model: SPEN,
+    stages: Sequence[Stage],
+    rows: TrainingRows,
+    held_out: TrainingRows | None = None,
+    seed: int = 0,
+    score: Score = best_f1,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Path | str | RunFolder | None = None,
+    resume: bool = False,
+) -> History:
+    """Train a model in place on rows that are checked, as ``train`` does."""
     generator = torch.Generator(model.reference.device).manual_seed(seed)
     run = Run(model, generator)
     if checkpoint is not None:
@@ -132,10 +147,8 @@ def _train_epoch(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> flo
 
 def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
     """Take one step per mini-batch, in random order; return the mean loss on the way."""
-    n, device = rows.inputs.shape[0], rows.inputs.device
-    order = torch.randperm(n, generator=run.generator, device=device)
-    batches = order.split(stage.batch_size)
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    batches = rows.batches(stage.batch_size, run.generator)
+    total = torch.zeros((), dtype=torch.float64, device=rows.inputs.device)
     for index, batch in enumerate(batches):
         share_left = _share_left(stage, run.epoch + index / len(batches))
         for group in run.optimiser.param_groups:
@@ -148,7 +161,7 @@ def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
             torch.nn.utils.clip_grad_norm_(run.trained, stage.clip)
         run.optimiser.step()
         total += losses.detach().sum()
-    return float(total) / n
+    return float(total) / rows.count
 
 
 def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:

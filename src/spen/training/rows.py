@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,6 +70,16 @@ class TrainingRows:
         if label_weight is not None:
             label_weight = arrays.weights(label_weight, size, "label_weight")
         return cls(inputs, target, observed, weight, label_weight)
+
+    @property
+    def count(self) -> int:
+        """The number of examples that an epoch goes over."""
+        return self.inputs.shape[0]
+
+    def batches(self, size: int, generator: torch.Generator) -> Sequence[Tensor]:
+        """Return the rows of each mini-batch of an epoch, in random order."""
+        order = torch.randperm(self.count, generator=generator, device=self.inputs.device)
+        return order.split(size)
 
     def digest(self) -> str:
         """Return a checksum of everything."""
