@@ -134,8 +134,12 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
             return _cross_fit(work, plan, folds, trial)
         # What was a trial need not be trained again where there is nothing more to it.
         begun = trial if plan.is_label_wise else None
-        work.train_ahead([plan], folds[begun.folds if begun else 0 :], plan.refit)
-        result = work.hold_out(plan, folds, begun)
+        plans = [plan, *(rival for rival in plan.rivals)]
+        for each in plans:
+            work.train_ahead([each], folds[begun.folds if begun else 0 :], plan.refit)
+        results = [work.hold_out(each, folds, begun) for each in plans]
+        best = best_verdict([result.verdict for result in results], plan.criterion)
+        plan, result = plans[best], results[best]
         model, refit_history = result.model, None
         if plan.refit:
             model, refit_history = work.run(plan)

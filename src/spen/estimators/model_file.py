@@ -28,7 +28,7 @@ KIND = "classifier"
 # What a header that does not fit may lead to; none of it is the caller's mistake.
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError)
 _DAMAGE += (SyntaxError, MemoryError)
-NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw")
+NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw", "rivals")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 FORMAT = 2
