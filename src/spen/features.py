@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.batch.context import Context
+from spen.batch.groups import in_turns
 from spen.batch.rows import Inputs, affine, densify
 from spen.domains import DUAL_LIMIT
 from spen.errors import InputError, check_share, check_whole
@@ -21,24 +24,170 @@ if TYPE_CHECKING:
 
 
 class Features(nn.Module):
-    """A feature network: inputs (n, n_inputs) → features (n, n_features)."""
+    """A feature network: inputs (n, n_inputs) → features (n, n_features).
 
-    n_inputs: int
-    n_features: int
+    Attributes:
+        n_inputs: the width of the inputs; None takes any.
+        n_features: the width of F(x); None where only a trial can tell.
+    """
+
+    # Most have both, and code says features.n_features; so they are no int | None.
+    n_inputs: Any = None
+    n_features: Any = None
 
     accepts_sparse: ClassVar[bool] = False
     """Whether ``forward`` takes a SparseBatch; otherwise sparse batches come in as dense."""
+
+    draws_itself: ClassVar[bool] = False
+    """Whether all that is random in ``forward`` is drawn from its generator. Otherwise torch's own
+    generators are set from it, and put back afterwards, so that a seed decides ``nn.Dropout``."""
 
     @abstractmethod
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
         """Return F(x). A generator means training: dropout masks are drawn from it."""
 
     def of(self, inputs: Inputs, generator: torch.Generator | None = None) -> Tensor:
-        """Return F(x) of a batch, dense or sparse."""
-        return self(inputs if self.accepts_sparse else densify(inputs), generator)
+        """Return F(x) of a batch, dense or sparse; without a generator, in evaluation mode."""
+        batch = inputs if self.accepts_sparse else densify(inputs)
+        if generator is None:
+            with evaluating(self):
+                return self(batch, None)
+        if self.draws_itself:
+            return self(batch, generator)
+        with seeded(generator):
+            return self(batch, generator)
 
     def reset(self, generator: torch.Generator) -> None:
-        """Draw the initial parameters from the generator."""
+        """Draw the initial parameters from the generator: those of torch's modules, unless a
+        subclass has its own way."""
+        reset_modules(self, generator)
+
+
+class Network(Features):
+    """Any module as a feature network; what it takes comes to it as dense rows.
+
+    Its weights are left as they are, so that it may have been trained before.
+
+    Args:
+        module: (n, …) inputs → (n, width) features.
+        n_features: that width, where it is known.
+
+    >>> network = Network(nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8)))
+    >>> network.of(torch.ones(1, 3)).shape
+    torch.Size([1, 8])
+    """
+
+    def __init__(self, module: nn.Module, n_features: int | None = None) -> None:
+        super().__init__()
+        self.module = module
+        self.n_features = n_features
+
+    def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
+        features = self.module(inputs)
+        kind = type(self.module).__name__
+        if not isinstance(features, Tensor):
+            raise InputError(
+                f"{kind} must return a tensor of features; it returned a {type(features).__name__}."
+                " Wrap it in a module that picks or pools what it returns."
+            )
+        if features.ndim != 2 or features.shape[0] != inputs.shape[0]:
+            raise InputError(
+                f"{kind} must return (rows, features); of {inputs.shape[0]} rows it returned shape "
+                f"{tuple(features.shape)}. Pool or flatten what is over."
+            )
+        if not features.is_floating_point():
+            raise InputError(f"{kind} must return floats; it returned {features.dtype}.")
+        if self.n_features not in (None, features.shape[1]):
+            raise InputError(
+                f"{kind} returned {features.shape[1]} features where {self.n_features} are "
+                "expected."
+            )
+        return features
+
+    def reset(self, generator: torch.Generator) -> None:
+        """Leave the weights as they are."""
+
+
+def as_features(source: Any, seed: int | None = None) -> Features:
+    """Return a feature network: itself, a module, or what a factory makes with this seed.
+
+    Args:
+        source: Features, an nn.Module, which keeps its weights, or a callable that returns one.
+        seed: of what a factory draws; None takes what torch has.
+
+    >>> a, b = (as_features(lambda: nn.Linear(3, 2), seed=0) for _ in range(2))
+    >>> torch.equal(a.module.weight, b.module.weight)
+    True
+    """
+    if not isinstance(source, nn.Module) and callable(source):
+        context = nullcontext() if seed is None else seeded(torch.Generator().manual_seed(seed))
+        with context:
+            source = source()
+    if isinstance(source, Features):
+        return source
+    if isinstance(source, nn.Module):
+        return Network(source)
+    raise InputError(
+        "features must be a spen.Features, an nn.Module or a function that returns one; received "
+        f"{source!r}."
+    )
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode, and back as it was."""
+    training = [part for part in module.modules() if part.training]
+    if not training:
+        yield
+        return
+    # A model that somebody left in training mode must not switch under another thread's feet.
+    with _MODES:
+        for part in training:
+            part.training = False
+        try:
+            yield
+        finally:
+            for part in training:
+                part.training = True
+
+
+_MODES = threading.RLock()
+
+
+@contextmanager
+def seeded(generator: torch.Generator) -> Iterator[None]:
+    """Let what draws from torch's own generators follow this one; they are put back afterwards.
+
+    The generator moves on only if something was drawn.
+    """
+    on_gpu = generator.device.type == "cuda"
+    with torch.random.fork_rng([generator.device] if on_gpu else []):
+        before = generator.get_state()
+        if on_gpu:
+            # No number comes to the host, which would have to wait for it.
+            torch.empty(1, device=generator.device).uniform_(generator=generator)
+            seed = hash((generator.initial_seed(), generator.get_offset())) % 2**62
+        else:
+            seed = int(torch.randint(2**62, (), generator=generator))
+        torch.manual_seed(seed)
+        fresh = _drawn(generator.device)
+        yield
+        if _drawn(generator.device) == fresh:
+            generator.set_state(before)
+
+
+def _drawn(device: torch.device) -> tuple[bytes, int]:
+    """Return where torch's own generators stand."""
+    own = torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else None
+    return torch.get_rng_state().numpy().tobytes(), 0 if own is None else own.get_offset()
+
+
+def reset_modules(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw the weights of all modules inside that know how to, from the generator."""
+    with seeded(generator):
+        for part in module.modules():
+            if part is not module and callable(getattr(part, "reset_parameters", None)):
+                part.reset_parameters()  # type: ignore[operator]
 
 
 class Identity(Features):
@@ -47,6 +196,8 @@ class Identity(Features):
     >>> Identity(64).n_features
     64
     """
+
+    draws_itself: ClassVar[bool] = True
 
     def __init__(self, n_inputs: int) -> None:
         super().__init__()
@@ -86,6 +237,7 @@ class _Stack(Features):
         self.reset(torch.Generator().manual_seed(0))
 
     accepts_sparse: ClassVar[bool] = True
+    draws_itself: ClassVar[bool] = True
     _gain: ClassVar[float] = 1.0
 
     def _activate(self, z: Tensor) -> Tensor:
@@ -161,8 +313,9 @@ class LabelScores(Features):
     4
     """
 
-    # Its networks make dense what they do not take as it is.
+    # Its networks make dense what they do not take as it is, and see to their own draws.
     accepts_sparse: ClassVar[bool] = True
+    draws_itself: ClassVar[bool] = True
 
     def __init__(
         self, *models: tuple[Features, LocalEnergy], weights: Sequence[float] | None = None
@@ -190,25 +343,40 @@ class LabelScores(Features):
             part.reset(generator)
 
 
-def drop(values: Tensor, rate: float, generator: torch.Generator) -> Tensor:
+def drop(values: Tensor, rate: float | tuple[float, ...], generator: torch.Generator) -> Tensor:
     """Zero a share of the entries and scale up the others, with a mask of our own.
+
+    Models side by side have a rate each.
 
     ``F.dropout`` draws from the global generator, which belongs to the user. A byte of
     randomness is drawn per entry, which is a quarter of the work of a number; so the share
     is one of 256.
     """
-    cut = round(256 * rate)
+    cut: Any = round(256 * rate) if isinstance(rate, float | int) else _cuts(rate, values)
     words = torch.empty(-(-values.numel() // 8), dtype=torch.int64, device=values.device)
     words.random_(-(2**63), None, generator=generator)
     draws = words.view(torch.uint8)[: values.numel()].view(values.shape)
     return values * (draws >= cut).to(values.dtype).mul_(256 / (256 - cut))
 
 
-def drop_inputs(inputs: Inputs, rate: float, generator: torch.Generator) -> Inputs:
+def _cuts(rates: tuple[float, ...], values: Tensor) -> Tensor:
+    """Return the rate of each row's model as one of 256, (n, 1), for models side by side."""
+    cuts = torch.tensor([[round(256 * rate)] for rate in rates], device=values.device)
+    return in_turns(cuts, len(values))
+
+
+def drop_inputs(inputs: Inputs, rate: Any, generator: torch.Generator) -> Inputs:
     """Zero a share of the inputs; of sparse ones, only the entries that are there are drawn."""
     if isinstance(inputs, Tensor):
         return drop(inputs, rate, generator)
-    return replace(inputs, values=drop(inputs.values, rate, generator))
+    if isinstance(rate, float | int):
+        return replace(inputs, values=drop(inputs.values, rate, generator))
+    # One entry a row, and the rate of each entry's own model.
+    counts = inputs.offsets.diff()
+    rows = torch.repeat_interleave(counts, output_size=inputs.columns.shape[0])
+    rates = torch.tensor(rate, device=rows.device)[rows % len(rate)]
+    kept = torch.rand(rates.shape, generator=generator, device=rows.device) >= rates
+    return replace(inputs, values=inputs.values * kept / (1 - rates))
 
 
 # Initial weights come from a generator that is handed in, so the global one stays untouched. They

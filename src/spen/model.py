@@ -20,7 +20,7 @@ from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.form import Form
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError, check_positive, check_whole, choose, one_of
-from spen.features import Features
+from spen.features import Features, as_features, evaluating
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import ROW_TILE, Descent
 from spen.kernels.threads import ends_with_python, stop_if_python_ends, threads_for
@@ -36,11 +36,15 @@ class SPEN(nn.Module):
     """A structured prediction energy network E(F(x), y) over a domain of outputs.
 
     Args:
-        features: the feature network F.
+        features: the feature network F: spen's own, any nn.Module from (n, …) inputs to (n, width)
+            features, which keeps its weights, or a function that returns one, called under the
+            seed.
         energy: the energy, or a sum of energies.
         domain: where the relaxed output lives.
         seed: draws all initial parameters from this seed; None keeps those that the
             parts came with.
+
+    At rest a model is in evaluation mode; training switches what it trains, and back.
 
     >>> import spen
     >>> energy = spen.LocalEnergy(8, 4) + spen.LabelEnergy(4, measurements=2)
@@ -50,9 +54,14 @@ class SPEN(nn.Module):
     """
 
     def __init__(
-        self, features: Features, energy: Energy, domain: Domain, seed: int | None = None
+        self, features: Any, energy: Energy, domain: Domain, seed: int | None = None
     ) -> None:
         super().__init__()
+        if seed is not None:
+            check_whole(seed, "seed", least=0)
+        features = as_features(features, seed)
+        if features.n_features is None:
+            features.n_features = energy.n_features
         if energy.n_features not in (None, features.n_features):
             raise InputError(
                 f"The energy looks at {energy.n_features} features, but the feature network "
@@ -69,14 +78,14 @@ class SPEN(nn.Module):
                     f"{type(term).__name__} was made for {term.domain}, but the model's domain is "
                     f"{domain}. Make them equal."
                 )
-        self.features = features
+        self.features: Features = features
         self.energy = energy
         self.domain = domain
         if seed is not None:
-            check_whole(seed, "seed", least=0)
             generator = torch.Generator().manual_seed(seed)
             features.reset(generator)
             energy.reset(generator)
+        self.eval()
 
     @property
     def reference(self) -> Tensor:
@@ -87,6 +96,10 @@ class SPEN(nn.Module):
 
     def part(self, *names: str) -> list[nn.Parameter]:
         """Return the parameters of "features", "local" or "global", or of several of these."""
+        return [weight for module in self.part_modules(*names) for weight in module.parameters()]
+
+    def part_modules(self, *names: str) -> list[nn.Module]:
+        """Return the modules of "features", "local" or "global", or of several of these."""
         terms = energy_terms(self.energy)
         modules: dict[str, list[nn.Module]] = {
             "features": [self.features],
@@ -96,8 +109,7 @@ class SPEN(nn.Module):
         for name in names:
             if name not in modules:
                 choose(name, modules, "part")
-        chosen = [module for name in names for module in modules[name]]
-        return [parameter for module in chosen for parameter in module.parameters()]
+        return [module for name in names for module in modules[name]]
 
     def work(self, inputs: Any, at_once: int | None = None) -> float:
         """Return rows × weights of a batch of these inputs, as ``threads_for`` wants to know it.
@@ -278,8 +290,21 @@ class SPEN(nn.Module):
     ) -> Solution:
         """Run ``solve`` on each of the ``contexts`` of some inputs, and join what it returns."""
         batches = self.contexts(inputs, known=known, batch_size=batch_size)
-        with threads_for(self.work(inputs, batch_size)):
+        with evaluating(self), threads_for(self.work(inputs, batch_size)):
             return join_solutions([solve(context).first(rows) for context, rows in batches])
+
+    def forward(self, inputs: Any) -> Tensor:
+        """Return the soft labels (n, L) that minimise the energy of each input."""
+        return self.solve(inputs).y
+
+    def predict(self, inputs: Any, known: Any = None) -> Tensor:
+        """Return the labels of 0 and 1, (n, L), nearest to what minimises the energy.
+
+        Args:
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
+            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
+        """
+        return self.domain.round(self.solve(inputs, known=known).y)
 
     def contexts(
         self, inputs: Any, *, known: Any = None, batch_size: int | None = None
@@ -317,7 +342,7 @@ class SPEN(nn.Module):
         source = self.arrays.rows(inputs, "X", self.features.n_inputs)
         labelling = self.arrays.matrix(y, "y", self.domain.size, source.shape[0])
         energies = []
-        with threads_for(self.work(source, batch_size)):
+        with evaluating(self), threads_for(self.work(source, batch_size)):
             for first, last in self._spans(source, batch_size):
                 features = self.features.of(filled_batch(source, first, last, ROW_TILE))
                 part = filled_rows(labelling, first, last, ROW_TILE)

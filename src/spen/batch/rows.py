@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from scipy import sparse
 from torch import Tensor
 
+from spen.batch.groups import in_turns, linear
 from spen.batch.limits import VECTOR
 from spen.errors import InputError, check_whole
 
@@ -254,16 +255,27 @@ Rows = Tensor | SparseRows
 
 
 def affine(batch: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return x W + b, for weight (columns, outputs) and a batch that is dense or sparse.
+    """Return x W + b, for weight (columns, outputs), or of k models side by side (k, columns,
+    outputs), and a batch that is dense or sparse.
 
     >>> rows = SparseRows(sparse.csr_array([[0.0, 2.0], [1.0, 0.0]]))
     >>> affine(rows[torch.tensor([0])], torch.eye(2), torch.ones(2))
     tensor([[1., 3.]])
     """
+    if isinstance(batch, Tensor) and weight.ndim == 3:
+        return linear(batch, weight.mT, bias)
     if isinstance(batch, Tensor):
         return torch.addmm(bias, batch, weight)
+    columns = batch.columns
+    if weight.ndim == 3:
+        # All models' weights one below the other, and every entry picks from its own model's.
+        counts = batch.offsets.diff()
+        rows = torch.repeat_interleave(counts, output_size=columns.shape[0])
+        columns = columns + rows % weight.shape[0] * weight.shape[1]
+        bias = in_turns(bias, counts.shape[0])
+        weight = weight.flatten(0, 1)
     picked = F.embedding_bag(
-        batch.columns,
+        columns,
         weight,
         batch.offsets,
         mode="sum",

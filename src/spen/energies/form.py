@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from spen.batch.groups import linear
 from spen.domains import Domain
 from spen.energies.base import Problem, RecordProblem
 from spen.errors import choose
@@ -73,9 +74,9 @@ class Block:
     """One term c·g(C y + b).
 
     Attributes:
-        measurements: C, (m, L), shared by all rows.
+        measurements: C, (m, L), shared by all rows; of k models side by side, (k, m, L).
         bias: b, (m,) when shared or (n, m) when it depends on x.
-        readout: c, (m,), shared by all rows.
+        readout: c, (m,), shared by all rows; of models side by side, (n, m).
         nonlinearity: g.
         never_negative: whether c cannot be below zero, whatever training does.
     """
@@ -89,6 +90,11 @@ class Block:
     def select(self, rows: Tensor) -> Block:
         """Return the block of some rows."""
         return self if self.bias.ndim == 1 else replace(self, bias=self.bias[rows])
+
+    def stack(self, other: Block) -> Block:
+        """Return the block of these rows and then those of another."""
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in ("bias", "readout")}
+        return replace(self, **{n: torch.cat(p) for n, p in pairs.items() if p[0].ndim == 2})
 
     @property
     def is_convex(self) -> bool:
@@ -137,7 +143,7 @@ class Form(RecordProblem):
 
     def _measure(self, y: Tensor) -> list[Tensor]:
         """Return C y + b of each block."""
-        return [F.linear(y, block.measurements) + block.bias for block in self.blocks]
+        return [linear(y, block.measurements) + block.bias for block in self.blocks]
 
     def _value(self, y: Tensor, measured: list[Tensor]) -> Tensor:
         value = y.new_zeros(y.shape[0])
@@ -159,7 +165,7 @@ class Form(RecordProblem):
             gradient = gradient + self.quadratic * y
         for block, z in zip(self.blocks, measured, strict=True):
             slopes = block.nonlinearity.derivative(z) * block.readout
-            gradient = gradient + slopes @ block.measurements
+            gradient = gradient + linear(slopes, block.measurements.mT)
         if self.tau is not None and self.domain is not None:
             gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
         return gradient
@@ -206,10 +212,7 @@ class Form(RecordProblem):
         if mine.keys() != theirs.keys() or len(self.blocks) != len(other.blocks):
             return None
         rows = {name: torch.cat([mine[name], theirs[name]]) for name in mine}
-        blocks = tuple(
-            a if a.bias.ndim == 1 else replace(a, bias=torch.cat([a.bias, b.bias]))
-            for a, b in zip(self.blocks, other.blocks, strict=True)
-        )
+        blocks = tuple(a.stack(b) for a, b in zip(self.blocks, other.blocks, strict=True))
         return replace(self, blocks=blocks, **rows)
 
     def _row_terms(self) -> dict[str, Tensor]:

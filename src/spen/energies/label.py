@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.batch.context import Context
+from spen.batch.groups import in_turns
 from spen.energies.base import Energy, Problem, RecordProblem
 from spen.energies.form import Block, Form, Nonlinearity
 from spen.energies.form import nonlinearity as named_nonlinearity
@@ -67,10 +68,13 @@ class LabelEnergy(Energy):
         self.reset(torch.Generator().manual_seed(0))
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
-        zeros = self.bias.new_zeros(len(context.features))
+        rows = len(context.features)
+        zeros = self.bias.new_zeros(rows)
         first = (self.measurements, self.bias)
         if not self.hidden:
-            return Form(constant=zeros, blocks=(Block(*first, self.readout, self.nonlinearity),))
+            shared = (in_turns(vector, rows) for vector in (self.bias, self.readout))
+            block = Block(self.measurements, *shared, self.nonlinearity)
+            return Form(constant=zeros, blocks=(block,))
         layers = (first, *zip(self.layers, self.layer_biases, strict=True))
         return DeepProblem(tuple(layers), self.readout, self.nonlinearity, zeros)
 

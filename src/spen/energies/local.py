@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.batch.context import Context
+from spen.batch.groups import linear
 from spen.energies.base import Energy
 from spen.energies.form import Form
 from spen.errors import check_settings
@@ -34,7 +35,7 @@ class LocalEnergy(Energy):
 
     def scores(self, context: Context) -> Tensor:
         """Return a = B F(x) + b0, (n, L); its negative is the label-wise logit."""
-        return torch.nn.functional.linear(context.features, self.weight, self.bias)
+        return linear(context.features, self.weight, self.bias)
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
         return Form(linear=self.scores(context))

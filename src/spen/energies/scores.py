@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.batch.context import Context
+from spen.batch.groups import in_turns
 from spen.energies.label import ConditionalEnergy
 from spen.energies.local import LocalEnergy
 from spen.errors import check_whole
@@ -42,7 +43,8 @@ class ScoreEnergy(LocalEnergy):
 
     def scores(self, context: Context) -> Tensor:
         """Return −(a z + b), (n, L)."""
-        return -((1 + self.scale_bias) * context.features + self.bias)
+        scale, shift = (in_turns(each, context.n_rows) for each in (self.scale_bias, self.bias))
+        return -((1 + scale) * context.features + shift)
 
     def reset(self, generator: torch.Generator) -> None:
         nn.init.zeros_(self.scale_bias)

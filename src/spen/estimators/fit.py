@@ -36,6 +36,10 @@ from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
 from spen.training.checkpoint import Epoch, History, RunFolder, describe, digest
 from spen.training.loop import train
+from spen.training.together import goes_together, train_together
+
+MOST_TOGETHER = 2**23
+"""Weights of models that are trained side by side, all together: beyond, a step is all work."""
 
 MEMBER_SEEDS = 7919
 """How far apart the seeds of the models are that are averaged."""
@@ -130,10 +134,16 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
         if plan.cross_fit:
             return _cross_fit(work, plan, folds, trial)
         # What was a trial need not be trained again where there is nothing more to it.
-        result = work.hold_out(plan, folds, trial if plan.is_label_wise else None)
+        begun = trial if plan.is_label_wise else None
+        plans = [plan, *(rival for rival in plan.rivals)]
+        for each in plans:
+            work.train_ahead([each], folds[begun.folds if begun else 0 :], plan.refit)
+        results = [work.hold_out(each, folds, begun) for each in plans]
+        best = best_verdict([result.verdict for result in results], plan.criterion)
+        plan, result = plans[best], results[best]
         model, refit_history = result.model, None
         if plan.refit:
-            model, refit_history = work.run(plan, rows)
+            model, refit_history = work.run(plan)
     verdict = result.verdict
     return Fitted(
         model, plan, verdict.calibration, verdict.tuned, verdict.score, result.history,
@@ -146,11 +156,12 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
 
     The verdict comes from energies that have not seen those rows either.
     """
+    work.train_ahead([plan.label_wise()], folds[trial.folds if trial else 0 :], refit=True)
     scored = work.hold_out(plan.label_wise(), folds, trial)
     soft = cross_fitted(work, plan, folds, scored)
     verdict = judge(plan, work.domain, densified(scored.scores.Y), soft)
     energy, history = work.run_energy(plan, scored.scores)
-    label_wise, refit_history = work.run(plan.label_wise(), work.rows)
+    label_wise, refit_history = work.run(plan.label_wise())
     features = label_wise.features
     if not isinstance(features, LabelScores):
         features = LabelScores(label_wise_parts(label_wise))
@@ -298,6 +309,7 @@ class Fit:
         device: where to train.
         advance: called after each epoch of a network.
         folder: for the checkpoints of all runs, or None.
+        ready: runs that were made side by side with others, until they are asked for.
     """
 
     rows: Split
@@ -307,6 +319,7 @@ class Fit:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     advance: Callable[[Epoch], None] = field(default=lambda epoch: None)
     folder: RunFolder | None = None
+    ready: dict[Hashable, tuple[SPEN, History]] = field(default_factory=dict)
 
     def choose(self, plan: Plan, folds: Folds) -> tuple[Plan, HeldOut | None, list[Verdict]]:
         """Return the plan with its best choice made, the trial of that, and all verdicts.
@@ -317,6 +330,7 @@ class Fit:
         if len(plans) == 1:
             return plans[0], None, []
         some = folds[: plan.trial_folds]
+        self.train_ahead([each.trial_plan() for each in plans], some)
         # A logistic regression that is averaged in is the same in all trials of a fold.
         alike = plan.linear_member and SHARED.get() is None
         with sharing_runs() if alike else nullcontext():
@@ -341,7 +355,7 @@ class Fit:
             rows = self.rows.rows(held)
             # Watching costs time, and the history of one fold is kept.
             watched = None if runs or plan.raw else rows
-            runs.append(self.run(plan, self.rows.rows(kept), watched))
+            runs.append(self.run(plan, kept, watched))
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
         numbers = np.concatenate([held for _, held in folds])
         rows = self.rows.rows(numbers)
@@ -351,14 +365,70 @@ class Fit:
         split = Split(scores, rows.Y, rows.weight)
         return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split)
 
-    def run(self, plan: Plan, kept: Split, held: Split | None = None) -> tuple[SPEN, History]:
-        """Train a new model by the plan's stages; held-out rows are watched, not obeyed."""
-        shared = SHARED.get()
+    def train_ahead(self, plans: Sequence[Plan], folds: Folds, refit: bool = False) -> None:
+        """Train side by side what ``run`` will be asked for, as far as that pays.
+
+        Args:
+            plans: to be carried out on each fold.
+            folds: whose kept rows are trained on.
+            refit: whether they are to be carried out on all rows too.
+        """
+        # What is shared with other fits must not depend on what it was trained beside.
+        if SHARED.get() is not None:
+            return
+        parts = [kept for kept, _ in folds] + ([np.arange(len(self.rows))] if refit else [])
+        groups: dict[str, list[tuple[Fit, Plan, np.ndarray]]] = {}
+        for plan in plans:
+            singles = plan.single_plans() if plan.is_averaged else [plan]
+            for k, one in enumerate(singles):
+                fit = replace(self, seed=self.seed + k * MEMBER_SEEDS)
+                shape = describe((one.stages, one.energy, one.chosen.hidden, one.linear, one.raw))
+                groups.setdefault(shape, []).extend((fit, one, kept) for kept in parts)
+        for jobs in groups.values():
+            fit, plan, kept = jobs[0]
+            if plan.base is not None or not plan.stages or len(jobs) == 1:
+                continue
+            model = fit._begin(plan, kept)
+            weights = sum(weight.numel() for weight in model.parameters())
+            if weights * len(jobs) > MOST_TOGETHER or not goes_together(model, plan.stages):
+                continue
+            models = [model] + [fit._begin(plan, kept) for fit, plan, kept in jobs[1:]]
+            history = train_together(
+                [model.to(self.device) for model in models],
+                plan.stages,
+                self.rows,
+                [kept for _, _, kept in jobs],
+                seed=self.seed,
+                label_weight=self.label_weight,
+                callbacks=(lambda epoch, jobs=jobs: [self._advance_networks(epoch) for _ in jobs],),
+                checkpoint=self.folder,
+            )
+            for (fit, plan, kept), model in zip(jobs, models, strict=True):
+                self.ready[fit._key(plan, kept)] = model, history
+
+    def _key(self, plan: Plan, kept: np.ndarray) -> Hashable:
+        settings = (plan.stages, plan.energy, plan.chosen, plan.linear)
+        return describe(settings), self.seed, np.asarray(kept).tobytes()
+
+    def run(
+        self, plan: Plan, kept: np.ndarray | None = None, held: Split | None = None
+    ) -> tuple[SPEN, History]:
+        """Train a new model by the plan's stages, or return one that is ready.
+
+        Args:
+            plan: to carry out.
+            kept: the numbers of the rows to train on; None means all.
+            held: rows that are watched, not obeyed.
+        """
+        kept = np.arange(len(self.rows)) if kept is None else kept
         if plan.is_averaged:
             return self._run_members(plan, kept, held)
+        if (ready := self.ready.pop(self._key(plan, kept), None)) is not None:
+            return ready
+        shared = SHARED.get()
         if shared is None or not plan.is_label_wise:
             return self._run(plan, kept, held)
-        same = f"{self.same(kept)} {self.seed}"
+        same = f"{self.same(self.rows.rows(kept))} {self.seed}"
         key = (describe(plan.stages), describe(plan.chosen), str(plan.linear), same)
         return shared.get(key, lambda: self._run(plan, kept, held))
 
@@ -371,17 +441,24 @@ class Fit:
         tensors = [None if each is None else torch.as_tensor(each) for each in arrays]
         return f"{digest(tensors)} {self.device}"
 
-    def _run(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
+    def _run(self, plan: Plan, kept: np.ndarray, held: Split | None) -> tuple[SPEN, History]:
         if plan.base is not None:
-            features, seen = plan.base.fit(kept)
+            features, seen = plan.base.fit(self.rows.rows(kept))
             apart, history = self.run_energy(plan, seen)
             return SPEN(features, apart.energy, self.domain).to(self.device), history
+        model = self._begin(plan, kept)
+        return model, self.train(model, plan, self.rows.rows(kept), held)
+
+    def _begin(self, plan: Plan, kept: np.ndarray) -> SPEN:
+        """Return a new model, not trained."""
         model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
         if not plan.raw:
-            start_at_frequencies(model, kept.Y, plan.stages[0].objective)
-        return model, self.train(model, plan, kept, held)
+            start_at_frequencies(model, self.rows.Y[kept], plan.stages[0].objective)
+        return model
 
-    def _run_members(self, plan: Plan, kept: Split, held: Split | None) -> tuple[SPEN, History]:
+    def _run_members(
+        self, plan: Plan, kept: np.ndarray, held: Split | None
+    ) -> tuple[SPEN, History]:
         """Train label-wise models of several seeds, and average their scores."""
         runs = [
             replace(self, seed=self.seed + k * MEMBER_SEEDS).run(one, kept, None if k else held)

@@ -34,7 +34,7 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw")
+NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw", "rivals")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 

@@ -125,6 +125,7 @@ class Plan:
             "hamming".
         raw: whether to take things as they are: no start at the labels' frequencies, and no
             calibration.
+        rivals: plans whose whole training is tried too; held-out rows choose.
     """
 
     choices: tuple[Choice, ...]
@@ -145,6 +146,7 @@ class Plan:
     tried: Literal["label_wise", "all", "base"] = "label_wise"
     criterion: Literal["f1", "hamming"] = "f1"
     raw: bool = False
+    rivals: tuple[Plan, ...] = ()
 
     @property
     def is_averaged(self) -> bool:

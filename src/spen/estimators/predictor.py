@@ -22,6 +22,7 @@ from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import decode
 from spen.estimators.plan import Prediction
 from spen.estimators.scaling import Scaling
+from spen.features import evaluating
 from spen.inference.backward import Detached
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import Descent
@@ -198,7 +199,7 @@ class Predictor:
 def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
     """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
     objective, inference = prediction.objective, prediction.inference
-    with torch.no_grad(), threads_for(model.work(inputs)):
+    with torch.no_grad(), evaluating(model), threads_for(model.work(inputs)):
         parts = [
             objective.predict(model, inference, context).first(rows)
             for context, rows in model.contexts(inputs, known=known)

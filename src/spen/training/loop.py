@@ -22,6 +22,7 @@ from spen.batch.limits import limits
 from spen.batch.rows import row_batches
 from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
+from spen.features import evaluating
 from spen.kernels.threads import (
     OPTIMISER_ROWS,
     ends_with_python,
@@ -91,6 +92,21 @@ def train(
     check_whole(seed, "seed", least=0)
     rows = TrainingRows.of(model, train, "train", label_weight)
     held_out = None if valid is None else TrainingRows.of(model, valid, "valid")
+    return train_on(model, stages, rows, held_out, seed, score, callbacks, checkpoint, resume)
+
+
+def train_on(
+    model: SPEN,
+    stages: Sequence[Stage],
+    rows: TrainingRows,
+    held_out: TrainingRows | None = None,
+    seed: int = 0,
+    score: Score = best_f1,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Path | str | RunFolder | None = None,
+    resume: bool = False,
+) -> History:
+    """Train a model in place on rows that are checked, as ``train`` does."""
     generator = torch.Generator(model.reference.device).manual_seed(seed)
     run = Run(model, generator)
     if checkpoint is not None:
@@ -103,7 +119,7 @@ def train(
     for index in range(run.stage, len(stages)):
         stage = stages[index]
         trained = _trained(model, stage)
-        with _only_training(model, trained), threads_for(_work(model, stage, rows)):
+        with _only_training(model, stage, trained), threads_for(_work(model, stage, rows)):
             run.enter(index, trained, _optimiser(model, stage, trained))
             learn_from, judge_by = rows, held_out
             if "features" not in stage.parts:
@@ -139,10 +155,8 @@ def _train_epoch(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> flo
 
 def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
     """Take one step per mini-batch, in random order; return the mean loss on the way."""
-    n, device = rows.inputs.shape[0], rows.inputs.device
-    order = torch.randperm(n, generator=run.generator, device=device)
-    batches = order.split(stage.batch_size)
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    batches = rows.batches(stage.batch_size, run.generator)
+    total = torch.zeros((), dtype=torch.float64, device=rows.inputs.device)
     for index, batch in enumerate(batches):
         share_left = _share_left(stage, run.epoch + index / len(batches))
         for group in run.optimiser.param_groups:
@@ -155,7 +169,7 @@ def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
             torch.nn.utils.clip_grad_norm_(run.trained, stage.clip)
         run.optimiser.step()
         total += losses.detach().sum()
-    return float(total) / n
+    return float(total) / rows.count
 
 
 def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
@@ -199,12 +213,13 @@ def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> fl
     n, width = rows.inputs.shape
     at_once = limits.rows_at_once(model.domain.size)
     truths, softs = [], []
-    for batch in row_batches(n, width, at_once, rows.inputs.device):
-        context = rows.context(model, batch, None)
-        soft = stage.objective.predict(model, stage.inference, context).y
-        # A label that is missing is neither there nor predicted.
-        softs.append(masked(soft, context.observed))
-        truths.append(context.target)
+    with evaluating(model):
+        for batch in row_batches(n, width, at_once, rows.inputs.device):
+            context = rows.context(model, batch, None)
+            soft = stage.objective.predict(model, stage.inference, context).y
+            # A label that is missing is neither there nor predicted.
+            softs.append(masked(soft, context.observed))
+            truths.append(context.target)
     value = float(score(torch.cat(truths), torch.cat(softs)))
     if not math.isfinite(value):
         raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
@@ -237,30 +252,48 @@ def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
 
 
 @contextmanager
-def _only_training(model: SPEN, trained: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+def _only_training(
+    model: SPEN, stage: Stage, trained: Sequence[torch.nn.Parameter]
+) -> Iterator[None]:
     """Clamp what a stage does not train, and give it back as it was."""
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
+    modes = {module: module.training for module in model.modules()}
     learns = set(trained)
     try:
         for parameter in before:
             parameter.requires_grad_(parameter in learns)
+        model.eval()
+        for module in model.part_modules(*stage.parts):
+            _set_training(module)
         yield
     finally:
         for parameter, flag in before.items():
             parameter.requires_grad_(flag)
             parameter.grad = None
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _set_training(module: torch.nn.Module) -> None:
+    """Put a module into training mode, but for the modules inside whose weights are frozen."""
+    weights = list(module.parameters())
+    if weights and not any(weight.requires_grad for weight in weights):
+        return
+    module.training = True
+    for part in module.children():
+        _set_training(part)
 
 
 def _optimiser(
     model: SPEN, stage: Stage, trained: Sequence[torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
     names = {parameter: name for name, parameter in model.named_parameters()}
-    of_global_energies = set(model.part("global") if stage.global_lr is not None else ())
+    rates = {"features": stage.features_lr, "global": stage.global_lr}
+    own = {weight: rate for part, rate in rates.items() if rate for weight in model.part(part)}
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for parameter in trained:
         decay = 0.0 if "bias" in names[parameter] else stage.weight_decay
-        rate = stage.global_lr if parameter in of_global_energies else stage.lr
-        groups.setdefault((rate or stage.lr, decay), []).append(parameter)
+        groups.setdefault((own.get(parameter, stage.lr), decay), []).append(parameter)
     settings: dict[str, Any] = {} if stage.optimiser == "lbfgs" else {"lr": stage.lr}
     if stage.optimiser == "sgd":
         settings["momentum"] = stage.momentum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,6 +71,16 @@ class TrainingRows:
             label_weight = arrays.weights(label_weight, size, "label_weight")
         return cls(inputs, target, observed, weight, label_weight)
 
+    @property
+    def count(self) -> int:
+        """The number of examples that an epoch goes over."""
+        return self.inputs.shape[0]
+
+    def batches(self, size: int, generator: torch.Generator) -> Sequence[Tensor]:
+        """Return the rows of each mini-batch of an epoch, in random order."""
+        order = torch.randperm(self.count, generator=generator, device=self.inputs.device)
+        return order.split(size)
+
     def digest(self) -> str:
         """Return a checksum of everything."""
         dense = (self.observed, self.weight, self.label_weight)
@@ -80,9 +91,10 @@ class TrainingRows:
     def with_features(self, model: SPEN) -> TrainingRows:
         """Compute the features once, for training that leaves them as they are."""
         n, width = self.inputs.shape
-        size = n * model.features.n_features * model.reference.element_size()
         # F(x) = x is no work, and sparse rows had better stay sparse.
-        if isinstance(model.features, Identity) or size > LARGEST_KEPT:
+        if isinstance(model.features, Identity) or model.features.n_features is None:
+            return self
+        if n * model.features.n_features * model.reference.element_size() > LARGEST_KEPT:
             return self
         features = model.reference.new_empty(n, model.features.n_features)
         for batch in row_batches(n, width, AT_ONCE, self.inputs.device):

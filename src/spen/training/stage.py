@@ -27,6 +27,7 @@ class Stage:
         epochs: passes over the training rows; for lbfgs the most iterations that it makes.
         lr: the learning rate.
         global_lr: that of the global energies, where it differs from ``lr``.
+        features_lr: that of the feature network, where it differs from ``lr``.
         schedule: "constant", or "cosine" to let the rate fall to zero over the stage.
         optimiser: "adam", "adamw" (decoupled weight decay), "sgd", or "lbfgs": all rows at once,
             until another step would gain nothing. That is for smooth objectives without dropout
@@ -63,6 +64,7 @@ class Stage:
     clip: float | None = None
     patience: int | None = None
     keep: Literal["best", "last"] = "best"
+    features_lr: float | None = None
 
     def __post_init__(self) -> None:
         for name, kind in (("objective", Objective), ("inference", Inference)):
@@ -73,9 +75,10 @@ class Stage:
                 )
         check_settings(
             self,
-            *("global_lr", "clip", "patience"),
+            *("global_lr", "features_lr", "clip", "patience"),
             lr="positive",
             global_lr="positive",
+            features_lr="positive",
             weight_decay="zero or more",
             momentum="share",
             epochs="whole",
@@ -94,7 +97,7 @@ class Stage:
 
     def _check_lbfgs(self) -> None:
         """Refuse what was set but would not be looked at."""
-        unused = {"global_lr": None, "clip": None, "schedule": "constant"}
+        unused = {"global_lr": None, "features_lr": None, "clip": None, "schedule": "constant"}
         given = [
             f"{name}={getattr(self, name)!r}"
             for name, default in unused.items()

@@ -253,7 +253,7 @@ def train_by(
 ) -> Predictor:
     """Train on all of the rows, X (n, d) and Y (n, L), both dense."""
     work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, advance=advance)
-    return predictor_of(work.run(plan, rows)[0], plan.prediction)
+    return predictor_of(work.run(plan)[0], plan.prediction)
 
 
 def predictor_of(model: spen.SPEN, prediction: Prediction) -> Predictor:
