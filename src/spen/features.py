@@ -168,7 +168,7 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
             torch.empty(1, device=generator.device).uniform_(generator=generator)
             seed = hash((generator.initial_seed(), generator.get_offset())) % 2**62
         else:
-            seed = int(torch.randint(2**62, (), generator=generator))
+            seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
         torch.manual_seed(seed)
         fresh = _drawn(generator.device)
         yield
@@ -184,10 +184,11 @@ def _drawn(device: torch.device) -> tuple[bytes, int]:
 
 def reset_modules(module: nn.Module, generator: torch.Generator) -> None:
     """Draw the weights of all modules inside that know how to, from the generator."""
-    with seeded(generator):
-        for part in module.modules():
-            if part is not module and callable(getattr(part, "reset_parameters", None)):
-                part.reset_parameters()  # type: ignore[operator]
+    parts = [part for part in module.modules() if part is not module]
+    own = [part for part in parts if callable(getattr(part, "reset_parameters", None))]
+    with seeded(generator) if own else nullcontext():
+        for part in own:
+            part.reset_parameters()  # type: ignore[operator]
 
 
 class Identity(Features):

@@ -33,8 +33,9 @@ def evaluate(
     classifier = load(model, device)
     data = dataset_for(classifier, test, format)
     part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
-    soft = classifier.predict_proba(rows.X)
-    scores = score_all(rows.Y, classifier.decode(soft), soft)
+    soft, labels = classifier.predict_both(rows.X)
+    metric = classifier.plan_.metric
+    scores = score_all(rows.Y, labels, soft, metric=metric)
     repeated = None
     if classifier.training_rows_ is not None:
         repeated = int(classifier.seen_in_training(rows.X).sum())
@@ -49,6 +50,7 @@ def evaluate(
         values = {name: s.value if s.value == s.value else None for name, s in scores.items()}
         rules = {name: score.rule for name, score in scores.items()}
         record = {"model": str(model), "test": test, "part": part, "rows": len(soft)}
+        record["metric"] = metric
         show_json(record | {"repeated_rows": repeated, "metrics": values, "rules": rules})
         return
     table = [(name, f"{100 * s.value:.2f}", s.rule) for name, s in scores.items()]

@@ -17,7 +17,10 @@ def fit(
     format: str | None = None,
     energy: Literal["label", "conditional", "pairwise", "local"] = "label",
     objective: Literal["unrolled", "hinge"] = "unrolled",
-    decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
+    metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] = "f1",
+    decoding: Literal[
+        "auto", "threshold", "label_thresholds", "expected_f1", "half", "joint"
+    ] = "auto",
     hidden: str = "auto",
     epochs: int | None = None,
     seed: int = 0,
@@ -39,7 +42,8 @@ def fit(
         format: The file's format, where it cannot be recognised.
         energy: What is learned about labels beside a score for each one.
         objective: The training loss.
-        decoding: How probabilities become labels.
+        metric: What the model is to be good at: "f1" is averaged over rows.
+        decoding: How labels are found; "auto" takes what is best for the metric.
         hidden: The widths of the feature network's layers between commas; "" is linear.
         epochs: The most passes over the data in the first stage of training.
         seed: Decides every random draw.
@@ -56,11 +60,13 @@ def fit(
     from spen.data.catalog import ENTRIES
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
+    from spen.metrics import IN_WORDS
 
     data = load_dataset(train, format=format, labels=parse_labels(labels))
     classifier = SPENClassifier(
         energy=energy,
         objective=objective,
+        metric=metric,
         decoding=decoding,
         hidden=_widths(hidden),
         epochs="auto" if epochs is None else epochs,
@@ -90,17 +96,19 @@ def fit(
         "features": classifier.n_features_in_,
         "labels": len(classifier.label_names_),
         "hidden": list(classifier.plan_.chosen.hidden),
-        "held_out_f1": classifier.held_out_score_,
+        "metric": classifier.plan_.metric,
+        "held_out_score": classifier.held_out_score_,
         "seconds": round(time.perf_counter() - began, 2),
     }
     if json:
         show_json(record)
         return
+    score = "accuracy" if classifier.predictor_.exclusive else IN_WORDS[record["metric"]]
     layers = ", ".join(map(str, record["hidden"])) or "none: linear"
     rows = [
         *((name, record[name]) for name in ("rows", "features", "labels")),
         ("layers of the feature network", layers),
-        ("F1 of held-out rows, before the last fit", f"{100 * record['held_out_f1']:.2f}"),
+        (f"{score}: held-out rows, before the last fit", f"{100 * record['held_out_score']:.2f}"),
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)

@@ -92,8 +92,7 @@ def _write(classifier: LabelClassifier, rows: RowReader, kind: Kind, target: Tex
         writer.writerow(header(names))
     count = 0
     for chunk in rows.chunks():
-        probabilities = classifier.predict_proba(chunk.X)
-        labels = classifier.decode(probabilities)
+        probabilities, labels = classifier.predict_both(chunk.X)
         if kind == "sparse":
             target.writelines(lines(labels, probabilities, names))
         else:

@@ -26,7 +26,7 @@ from spen.batch.arrays import unmasked
 from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
-from spen.errors import InputError
+from spen.errors import InputError, check_whole
 from spen.estimators.calibration import log_odds
 from spen.estimators.decoding import probability_rows
 from spen.estimators.fit import Fitted, fit
@@ -37,6 +37,7 @@ from spen.estimators.structure import LabelStructure
 from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
 from spen.files import versions
 from spen.kernels.threads import ends_with_python
+from spen.metrics import score_by
 from spen.model import usable_device
 
 
@@ -73,7 +74,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         model_: the ``spen.SPEN``.
         tuned_: what decoding chose on held-out rows: the threshold, the thresholds, or for
             "expected_f1" how likely empty label sets are, against independent labels.
-        held_out_score_: the example-averaged F1 (for classes, the accuracy) of held-out rows.
+        held_out_score_: the score of held-out rows, by ``metric``; for classes the accuracy.
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
@@ -87,7 +88,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: int = field(init=False)
     feature_names_in_: np.ndarray = field(init=False)
 
-    decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1"
+    metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] = "f1"
+    decoding: str = "auto"
     label_weight: Any = None
     held_out: float = HELD_OUT
     folds: str | int = "auto"
@@ -211,7 +213,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             polish: return the labelling of the lowest energy that can be found, in place of
                 decoded probabilities: inference until it converges, rounded, and then labels
                 flipped one by one while that lowers the energy. For those who ask what the
-                energy prefers; decoding is tuned for F1, and this is not.
+                energy prefers; decoding is tuned for ``metric``, and this is not.
         """
         predictor = self._fitted()
         inputs, known = self._inputs(X, known)
@@ -222,7 +224,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         if polish:
             parts = predictor.lowest_labels(inputs, known)
         else:
-            parts = map(predictor.decode, predictor.probabilities(inputs, known))
+            parts = (labels for _, labels in predictor.predictions(inputs, known))
         if exclusive:
             parts = (self.classes_[labels.argmax(1)] for labels in parts)
         if sparse:
@@ -247,12 +249,47 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             probabilities: (n, L).
-            decoding: None for the classifier's own; "threshold" and "expected_f1" are always
-                tuned along with it.
+            decoding: None for the classifier's own; "threshold", "expected_f1" and "half" are
+                always tuned along with it.
         """
         predictor = self._fitted()
         rows = probability_rows(probabilities, len(self.label_names_))
         return predictor.decode(rows, decoding)
+
+    @ends_with_python
+    def predict_both(self, X: Any, known: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return what ``predict_proba`` does, and the labels of 0 and 1 for it, both (n, L)."""
+        inputs, known = self._inputs(X, known)
+        parts = self._fitted().predictions(inputs, known)
+        soft, labels = zip(*((part.cpu().numpy(), found) for part, found in parts), strict=True)
+        return np.concatenate(soft), np.concatenate(labels)
+
+    def predict_top(self, X: Any, k: int, known: Any = None) -> list[list[Any]]:
+        """Return the names of the k most probable labels of each row, the most probable first.
+
+        Of equally probable ones the one in the earlier column comes first.
+        """
+        check_whole(k, "k", most=len(self.label_names_))
+        soft = self.predict_proba(X, known)
+        order = np.argsort(-soft, axis=1, kind="stable")[:, :k]
+        names = self.label_names_.tolist()
+        return [[names[i] for i in row] for row in order.tolist()]
+
+    @ends_with_python
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the score of what is predicted, by ``metric``; for classes the accuracy.
+
+        Args:
+            X: (n, d) numbers.
+            y: the true labels, in any form that ``fit`` takes; nan where one is missing.
+            sample_weight: (n,) how much each row counts.
+        """
+        predictor = self._fitted()
+        if predictor.exclusive:
+            return super().score(X, y, sample_weight)
+        inputs, truth = self._labelled(X, y, missing=True)
+        labels = np.concatenate([found for _, found in predictor.predictions(inputs)])
+        return score_by(self.plan_.metric, truth, labels, sample_weight)
 
     def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
         """Return scores (n, L): log-odds, less those of the threshold where there is one.
@@ -350,11 +387,12 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
         scores = log_odds(probabilities)
-        return scores if self.plan_.decoding == "expected_f1" else scores - log_odds(self.tuned_)
+        thresholds = self.plan_.decoding in ("threshold", "label_thresholds")
+        return scores - log_odds(self.tuned_) if thresholds else scores
 
-    def _labelled(self, X: Any, Y: Any) -> tuple[Any, Any]:
+    def _labelled(self, X: Any, Y: Any, *, missing: bool = False) -> tuple[Any, Any]:
         exclusive, (inputs, _) = self._fitted().exclusive, self._inputs(X)
-        return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0])
+        return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0], missing=missing)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -38,9 +38,15 @@ class SPENClassifier(NetworkClassifier):
         weight_decay: regularisation of the weights.
         epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
         batch_size: rows in a mini-batch.
-        decoding: how probabilities become labels: "threshold" (one, tuned on held-out
-            rows), "label_thresholds" (one for each label, tuned there) or "expected_f1"
-            (the set whose expected F1 is largest). Classes take the most probable one.
+        metric: what it is to be good at, and what ``score`` returns: "f1" (averaged over rows),
+            "micro_f1" (of all decisions), "macro_f1" (averaged over labels), "subset" (rows with
+            every label right), "hamming" (labels that are right); classes have their accuracy.
+        decoding: how labels are found: "auto" takes what maximises the metric in expectation.
+            That is "expected_f1" for "f1" (the set whose expected F1 is largest), "threshold" for
+            "micro_f1" (one, tuned on held-out rows), "label_thresholds" for "macro_f1" (one for
+            each label, tuned there), "half" for "hamming" (what is more probable than not), and
+            for "subset" that or "joint" (the labelling of the lowest energy), as held-out rows
+            say. Classes take the most probable one.
         label_weight: how much each label counts in the loss: one number a label, or a dict
             from names to numbers (others count 1).
         held_out: the share of rows on which dropout is chosen, probabilities are calibrated
@@ -77,7 +83,7 @@ class SPENClassifier(NetworkClassifier):
         model_: the ``spen.SPEN``.
         tuned_: what decoding chose on held-out rows: the threshold, the thresholds, or for
             "expected_f1" how likely empty label sets are, against independent labels.
-        held_out_score_: the example-averaged F1 (for classes, the accuracy) of held-out rows.
+        held_out_score_: the score of held-out rows, by ``metric``.
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.

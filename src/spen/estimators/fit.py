@@ -25,13 +25,13 @@ from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.errors import InputError
 from spen.estimators.calibration import Calibration
-from spen.estimators.decoding import decode, tune_decodings
+from spen.estimators.decoding import BEST_FOR, decode, tune_decodings
 from spen.estimators.plan import LINEAR, Plan
-from spen.estimators.predictor import Predictor, solve
+from spen.estimators.predictor import Predictor, lowest, solve
 from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity, LabelScores
 from spen.kernels.threads import threads_for
-from spen.metrics import best_f1, counts, row_f1
+from spen.metrics import METRICS, best_f1, row_scores
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
 from spen.training.checkpoint import Epoch, History, RunFolder, describe, digest
@@ -57,7 +57,7 @@ class Fitted:
         plan: with the choice that was made.
         calibration: of its probabilities.
         tuned: what each decoding takes (see ``decode``), by its name; empty for classes.
-        score: of held-out rows: F1, or for classes the accuracy.
+        score: of held-out rows, by the plan's metric; for classes the accuracy.
         history: of the run that was tuned.
         refit_history: of the run on all rows, or None.
     """
@@ -139,8 +139,9 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
         for each in plans:
             work.train_ahead([each], folds[begun.folds if begun else 0 :], plan.refit)
         results = [work.hold_out(each, folds, begun) for each in plans]
-        best = best_verdict([result.verdict for result in results], plan.criterion)
-        plan, result = plans[best], results[best]
+        best = best_verdict([result.verdict for result in results], plan.raw)
+        result = results[best]
+        plan = replace(plans[best], decoding=result.verdict.decoding, rivals=())
         model, refit_history = result.model, None
         if plan.refit:
             model, refit_history = work.run(plan)
@@ -158,8 +159,9 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
     """
     work.train_ahead([plan.label_wise()], folds[trial.folds if trial else 0 :], refit=True)
     scored = work.hold_out(plan.label_wise(), folds, trial)
-    soft = cross_fitted(work, plan, folds, scored)
-    verdict = judge(plan, work.domain, densified(scored.scores.Y), soft)
+    soft, joint = cross_fitted(work, plan, folds, scored)
+    verdict = judge(plan, work.domain, densified(scored.scores.Y), soft, joint)
+    plan = replace(plan, decoding=verdict.decoding)
     energy, history = work.run_energy(plan, scored.scores)
     label_wise, refit_history = work.run(plan.label_wise())
     features = label_wise.features
@@ -171,14 +173,22 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
     )
 
 
-def cross_fitted(work: Fit, plan: Plan, folds: Folds, scored: HeldOut) -> np.ndarray:
-    """Return what energies predict of held-out rows (n, L), each trained on the other folds'."""
-    softs = []
+def cross_fitted(
+    work: Fit, plan: Plan, folds: Folds, scored: HeldOut
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return what energies predict of held-out rows (n, L), each trained on the other folds'.
+
+    Beside it are the labellings of the lowest energy, where they may be wanted.
+    """
+    softs, joints = [], []
     for kept, held in folds:
         others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
         model, _ = work.run_energy(plan, scored.scores.rows(others))
-        softs.append(solve(model, plan.prediction, scored.scores.rows(own).X).y.cpu().numpy())
-    return np.concatenate(softs)
+        inputs = scored.scores.rows(own).X
+        softs.append(solve(model, plan.prediction, inputs).y.cpu().numpy())
+        if plan.wants_joint:
+            joints.append(lowest(model, plan.prediction, inputs).y.cpu().numpy())
+    return np.concatenate(softs), np.concatenate(joints) if joints else None
 
 
 def folds_by(
@@ -215,30 +225,44 @@ class Verdict:
 
     Attributes:
         calibration: of the probabilities.
+        decoding: the one of those in question whose score is best.
         tuned: what each decoding takes, by its name.
         losses: (n,) the log loss of each row, calibrated.
-        scores: (n,) by the plan's criterion: the F1 of each row, or its share of right labels; for
-            classes whether it is right.
+        scores: (n,) the score of each row, by which verdicts are compared: see ``row_scores``.
+        score: of all rows, by the plan's metric.
     """
 
     calibration: Calibration
+    decoding: str
     tuned: dict[str, Any]
     losses: np.ndarray
     scores: np.ndarray
-
-    @property
-    def score(self) -> float:
-        """The mean score."""
-        return float(self.scores.mean())
+    score: float
 
 
-def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
-    """Calibrate, tune and score the predictions of held-out rows."""
+def judge(
+    plan: Plan,
+    domain: Domain,
+    truth: np.ndarray,
+    soft: np.ndarray,
+    joint: np.ndarray | None = None,
+) -> Verdict:
+    """Calibrate, tune and score the predictions of held-out rows.
+
+    Args:
+        plan: with its metric and its decoding.
+        domain: where the output lives.
+        truth: (n, L) of 0 and 1; nan marks a missing label.
+        soft: (n, L) what inference left.
+        joint: (n, L) the labellings of the lowest energy, where they may be wanted.
+    """
     with threads_for(soft.size):
-        return _judge(plan, domain, truth, soft)
+        return _judge(plan, domain, truth, soft, joint)
 
 
-def _judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
+def _judge(
+    plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray, joint: np.ndarray | None
+) -> Verdict:
     exclusive = isinstance(domain, Simplex)
     calibration = Calibration(1.0, np.zeros(domain.size), exclusive)
     if not plan.raw:
@@ -248,25 +272,31 @@ def _judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> V
     right = np.where(np.nan_to_num(truth) == 1, soft, 1.0 if exclusive else 1 - soft)
     losses = -(np.log(np.maximum(right, np.finfo(right.dtype).tiny)) * known).sum(1)
     if exclusive:
-        tuned, labels = {}, domain.round(torch.from_numpy(soft)).numpy()
+        labels = {plan.decoding: domain.round(torch.from_numpy(soft)).numpy()}
+        tuned: dict[str, Any] = {}
     else:
-        tuned = tune_decodings(truth, soft, plan.decoding)
-        labels = decode(soft, plan.decoding, tuned[plan.decoding])
-    if plan.criterion == "hamming":
-        wrong = ((labels != truth) & known).sum(1) / np.maximum(known.sum(1), 1)
-        return Verdict(calibration, tuned, losses, 1 - wrong)
-    both, sizes, _ = counts(truth, labels, axis=1)
-    return Verdict(calibration, tuned, losses, row_f1(both, sizes))
+        names = BEST_FOR[plan.metric] if plan.decoding == "auto" else (plan.decoding,)
+        if joint is None and len(names) > 1:
+            names = tuple(name for name in names if name != "joint")
+        tuned = {"half": 0.5} if plan.raw else tune_decodings(truth, soft, names, plan.metric)
+        labels = {
+            name: joint if name == "joint" else decode(soft, name, tuned[name]) for name in names
+        }
+    scored = {name: METRICS[plan.metric](truth, labels[name]) for name in labels}
+    # Of equally good ones the first.
+    best = max(scored, key=lambda name: scored[name])
+    rows = row_scores(plan.metric, truth, labels[best])
+    return Verdict(calibration, best, tuned, losses, rows, scored[best])
 
 
-def best_verdict(verdicts: Sequence[Verdict], criterion: str) -> int:
+def best_verdict(verdicts: Sequence[Verdict], raw: bool) -> int:
     """Return which verdict to go by.
 
     Log losses differ far more clearly than scores, so the smallest decides, unless another
-    one's scores are better by more than their standard error. Hamming errors are compared as they
-    are; of equal ones the last is taken.
+    one's scores are better by more than their standard error. Raw ones are compared by their
+    scores alone; of equal ones the last is taken.
     """
-    if criterion == "hamming":
+    if raw:
         return max(range(len(verdicts)), key=lambda k: (round(verdicts[k].score, 9), k))
     first = best = int(np.argmin([verdict.losses.mean() for verdict in verdicts]))
     for k, verdict in enumerate(verdicts):
@@ -286,6 +316,7 @@ class HeldOut:
         rows: (n,) the numbers of the held-out rows, in the order of the folds.
         soft: (n, L) what is predicted of them.
         scores: the same as log-odds, with their labels and weights.
+        joint: (n, L) the labellings of the lowest energy, where they may be wanted.
     """
 
     model: SPEN
@@ -295,6 +326,7 @@ class HeldOut:
     rows: np.ndarray
     soft: Tensor
     scores: Split
+    joint: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -336,7 +368,7 @@ class Fit:
         with sharing_runs() if alike else nullcontext():
             trials = [self.hold_out(each.trial_plan(), some) for each in plans]
         verdicts = [trial.verdict for trial in trials]
-        best = best_verdict(verdicts, plan.criterion)
+        best = best_verdict(verdicts, plan.raw)
         return plans[best], trials[best], verdicts
 
     def hold_out(self, plan: Plan, folds: Folds, begun: HeldOut | None = None) -> HeldOut:
@@ -350,6 +382,7 @@ class Fit:
         if begun is not None and begun.folds >= len(folds):
             return begun
         softs = [begun.soft] if begun else []
+        joints = [begun.joint] if begun else []
         runs = [(begun.model, begun.history)] if begun else []
         for kept, held in folds[begun.folds if begun else 0 :]:
             rows = self.rows.rows(held)
@@ -357,13 +390,16 @@ class Fit:
             watched = None if runs or plan.raw else rows
             runs.append(self.run(plan, kept, watched))
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
+            if plan.wants_joint:
+                joints.append(lowest(runs[-1][0], plan.prediction, rows.X).y.cpu().numpy())
         numbers = np.concatenate([held for _, held in folds])
         rows = self.rows.rows(numbers)
         soft = torch.cat(softs)
-        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy())
+        joint = np.concatenate(joints) if plan.wants_joint else None
+        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint)
         scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
         split = Split(scores, rows.Y, rows.weight)
-        return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split)
+        return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split, joint)
 
     def train_ahead(self, plans: Sequence[Plan], folds: Folds, refit: bool = False) -> None:
         """Train side by side what ``run`` will be asked for, as far as that pays.

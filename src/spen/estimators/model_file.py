@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 import spen
 from spen.batch.splits import RowDigests
 from spen.domains import Domain, Simplex, UnitBox
-from spen.errors import CheckpointError, InputError, SpenError, choose
+from spen.errors import CheckpointError, InputError, SpenError, choose, one_of
 from spen.estimators.base import LabelClassifier
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import DECODINGS
@@ -24,6 +24,7 @@ from spen.estimators.scaling import Scaling
 from spen.estimators.targets import Targets
 from spen.files import DAMAGE, from_json, read_tensors, to_json, typed, write_tensors
 from spen.kernels.threads import ends_with_python
+from spen.metrics import METRICS
 from spen.model import SPEN, usable_device
 from spen.training.checkpoint import History, history_from_json, under
 
@@ -34,7 +35,7 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw", "rivals")
+NOT_KEPT = ("prediction", "base", "tried", "raw", "rivals")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 
@@ -131,7 +132,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
 
     tuned = {
         name: array(f"tuned/{name}", *((size,) if name == "label_thresholds" else ()), least=0)
-        for name in (*DECODINGS, "half")
+        for name in DECODINGS
         if f"tuned/{name}" in tensors
     }
     if not exclusive and plan.decoding not in tuned:
@@ -247,7 +248,9 @@ def _plan_from_json(described: dict[str, Any]) -> Plan:
     plain = {name: from_json(value, name) for name, value in described.items()}
     plain["choices"] = tuple(typed(Choice(**choice)) for choice in plain["choices"])
     prediction = typed(Prediction(plain.pop("objective"), plain.pop("inference")))
-    return typed(Plan(prediction=prediction, **plain))
+    plan = typed(Plan(prediction=prediction, **plain))
+    one_of(plan.metric, METRICS, "metric")
+    return plan
 
 
 def _history_to_json(history: History | None) -> list[dict[str, Any]] | None:

@@ -107,7 +107,7 @@ class Plan:
         trial: the training by which the choice is made: of the label-wise model alone.
         stages: the training.
         prediction: what trained models do.
-        decoding: by name.
+        decoding: by name; "auto" where held-out rows are to choose the best for the metric.
         held_out: the share of rows that is held out at a time.
         folds: how many such shares are used, one after the other.
         trial_folds: how many of them the choice is made by.
@@ -121,10 +121,9 @@ class Plan:
         base: what takes the place of a feature network, or None.
         tried: what choices are tried with: the "label_wise" model, "all" of the training, or the
             "base" alone.
-        criterion: what held-out rows choose by: "f1" (log loss, unless F1 speaks clearly) or
-            "hamming".
-        raw: whether to take things as they are: no start at the labels' frequencies, and no
-            calibration.
+        metric: what it is to be good at, by a name of ``spen.metrics.METRICS``.
+        raw: whether to take things as they are: no start at the labels' frequencies, no
+            calibration, and held-out scores are compared without a look at the log loss.
         rivals: plans whose whole training is tried too; held-out rows choose.
     """
 
@@ -144,7 +143,7 @@ class Plan:
     linear_member: bool = False
     base: Base | None = None
     tried: Literal["label_wise", "all", "base"] = "label_wise"
-    criterion: Literal["f1", "hamming"] = "f1"
+    metric: str = "f1"
     raw: bool = False
     rivals: tuple[Plan, ...] = ()
 
@@ -157,6 +156,14 @@ class Plan:
     def chosen(self) -> Choice:
         """The choice that is left, or the first."""
         return self.choices[0]
+
+    @property
+    def wants_joint(self) -> bool:
+        """Whether the labelling of the lowest energy may be what it predicts."""
+        if self.decoding == "auto":
+            # Of a label-wise model that is what is above ½.
+            return self.metric == "subset" and len(self.energy.terms) > 1
+        return self.decoding == "joint"
 
     @property
     def is_label_wise(self) -> bool:

@@ -68,6 +68,11 @@ class Predictor:
         """Whether each row has one class, not a set of labels."""
         return isinstance(self.model.domain, Simplex)
 
+    @property
+    def soft_decoding(self) -> str:
+        """The decoding, or where that looks at energies the one that looks at probabilities."""
+        return "half" if self.decoding == "joint" else self.decoding
+
     def scale(self, X: Any) -> Any:
         """Return rows (n, d) as the feature network takes them."""
         return self.scaling.transform(X)
@@ -108,6 +113,12 @@ class Predictor:
             yield self.calibrate(solution.y, held)
         warn_unless_converged(endings)
 
+    def predictions(self, X: Any, known: Any = None) -> Iterator[tuple[Tensor, np.ndarray]]:
+        """Yield the probabilities and the labels of rows, a chunk at a time."""
+        joint = self.lowest_labels(X, known) if self.decoding == "joint" else None
+        for probabilities in self.probabilities(X, known):
+            yield probabilities, next(joint) if joint else self.decode(probabilities)
+
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn probabilities (n, L) into labels of 0 and 1; None takes the predictor's decoding."""
         if isinstance(probabilities, Tensor):
@@ -124,15 +135,9 @@ class Predictor:
 
         They come a chunk at a time, as ``probabilities`` do.
         """
-        objective, endings = self.prediction.objective, []
+        endings = []
         for some, held in self.chunks(X, known):
-            solution = self.model.solve(
-                self.scale(some),
-                self.patient_inference(polish=True),
-                known=held,
-                start=objective.start,
-                entropy=objective.entropy,
-            )
+            solution = lowest(self.model, self.prediction, self.scale(some), held)
             endings.append((solution.steps, solution.status))
             yield solution.y.cpu().numpy().astype(int)
         warn_unless_converged(endings)
@@ -157,7 +162,7 @@ class Predictor:
             polish: diagnose ``lowest_labels`` in place of predictions.
         """
         model, objective = self.model, self.prediction.objective
-        inference = self.patient_inference(polish=polish)
+        inference = patient_inference(self.prediction.inference, polish=polish)
         energies, solutions, first = [], [], 0
         scaled = self.scale(X)
         with torch.no_grad(), threads_for(model.work(scaled)):
@@ -182,19 +187,6 @@ class Predictor:
             gaps=gaps,
         )
 
-    def patient_inference(self, *, polish: bool = False) -> Inference:
-        """Return the inference of predictions with as many steps as it needs to converge.
-
-        Args:
-            polish: round what it finds, and flip labels while that lowers the energy.
-        """
-        inference = self.prediction.inference
-        if isinstance(inference, Descent):
-            most = max(inference.stopping.max_steps, DIAGNOSED_STEPS)
-            patient = replace(inference.stopping, max_steps=most)
-            inference = replace(inference, stopping=patient, backward=Detached())
-        return Polished(inference) if polish else inference
-
 
 def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
     """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
@@ -205,6 +197,28 @@ def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -
             for context, rows in model.contexts(inputs, known=known)
         ]
     return parts[0] if len(parts) == 1 else join_solutions(parts)
+
+
+def lowest(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
+    """Return the labelling of each row of inputs with the lowest energy that can be found."""
+    objective = prediction.objective
+    inference = patient_inference(prediction.inference, polish=True)
+    settings: dict[str, Any] = {"start": objective.start, "entropy": objective.entropy}
+    return model.solve(inputs, inference, known=known, **settings)
+
+
+def patient_inference(inference: Inference, *, polish: bool = False) -> Inference:
+    """Return the inference of predictions with as many steps as it needs to converge.
+
+    Args:
+        inference: of predictions.
+        polish: round what it finds, and flip labels while that lowers the energy.
+    """
+    if isinstance(inference, Descent):
+        most = max(inference.stopping.max_steps, DIAGNOSED_STEPS)
+        patient = replace(inference.stopping, max_steps=most)
+        inference = replace(inference, stopping=patient, backward=Detached())
+    return Polished(inference) if polish else inference
 
 
 def dense(labels: Any) -> np.ndarray:

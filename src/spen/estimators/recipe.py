@@ -22,12 +22,14 @@ from spen.errors import (
     check_settings,
     check_whole,
     choose,
+    one_of,
 )
 from spen.estimators.decoding import DECODINGS
 from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction, Shape
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
+from spen.metrics import METRICS
 from spen.objectives.base import Objective
 from spen.objectives.hinge import Hinge
 from spen.objectives.label_wise import CrossEntropy
@@ -132,6 +134,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         stages=stages,
         prediction=prediction,
         decoding=settings["decoding"],
+        metric=metric_of(settings, shape),
         **folds_of(settings, shape),
         cross_fit=cross_fit,
         members=settings["members"],
@@ -379,7 +382,25 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def check_decoding(settings: dict[str, Any]) -> None:
     """Check the settings of held-out rows and decoding."""
-    check_settings(SimpleNamespace(**settings), decoding=DECODINGS, held_out="share above zero")
+    allowed = ("auto", *DECODINGS)
+    check_settings(SimpleNamespace(**settings), decoding=allowed, held_out="share above zero")
+
+
+def metric_of(settings: dict[str, Any], shape: Shape) -> str:
+    """Return what is to be maximised; the F1 of a row that has one class is its accuracy."""
+    metric = settings["metric"]
+    one_of(metric, (*METRICS, "accuracy"), "metric")
+    if shape.exclusive and metric not in ("f1", "accuracy"):
+        raise InputError(
+            f"metric={metric!r} is for sets of labels; y holds classes, which are scored by their "
+            "accuracy. Leave it out."
+        )
+    if metric == "accuracy" and not shape.exclusive:
+        raise InputError(
+            "metric='accuracy' is for classes; Y holds sets of labels. Say 'subset' for the share "
+            "of rows with every label right, or 'hamming' for the share of labels that are."
+        )
+    return "f1" if shape.exclusive else metric
 
 
 def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:

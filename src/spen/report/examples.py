@@ -68,12 +68,14 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     if isinstance(found, str):
         _add_answers(subject, rows, examples)
         return facts | {"inference": None, "why_not": found}
-    calibration, tuned = subject.predictor.calibration, np.asarray(subject.classifier.tuned_)
+    predictor = subject.predictor
+    calibration, decoding = predictor.calibration, predictor.soft_decoding
+    tuned = np.asarray(predictor.tuned[decoding])
     return facts | {
         "inference": found,
         "why_not": None,
         "calibration": {"scale": calibration.scale, "shift": calibration.shift.tolist()},
-        "decoding": {"name": subject.predictor.decoding, "tuned": tuned.tolist()},
+        "decoding": {"name": decoding, "tuned": tuned.tolist()},
     }
 
 

@@ -45,7 +45,8 @@ def score_facts(subject: Subject) -> list[dict[str, Any]]:
         right = _percent(subset_accuracy(subject.truth, subject.predicted))
         rule = "share of rows whose class is right"
         return [{"name": "accuracy", "value": right, "rule": rule}]
-    scores = score_all(subject.truth, subject.predicted, subject.probabilities)
+    found = subject.truth, subject.predicted, subject.probabilities
+    scores = score_all(*found, metric=subject.classifier.plan_.metric)
     return [
         {
             "name": SCORE_NAMES.get(name, name.replace("_", " ")),

@@ -129,6 +129,8 @@ class Subject:
     @cached_property
     def predicted(self) -> np.ndarray:
         """The predicted labels (n, L) of 0 and 1."""
+        if self.predictor.decoding == "joint":
+            return np.concatenate(list(self.predictor.lowest_labels(self.judged.rows.X)))
         return self.predictor.decode(self.probabilities)
 
     @cached_property
@@ -150,8 +152,9 @@ class Subject:
         return np.where(known > 0, row_f1(both, sizes), np.nan)
 
     def labels_of(self, y: Tensor) -> np.ndarray:
-        """Decode soft labels (n, L) as predictions are decoded."""
-        return self.predictor.decode(self.predictor.calibrate(y))
+        """Decode soft labels (n, L) as predictions are decoded, or nearly."""
+        predictor = self.predictor
+        return predictor.decode(predictor.calibrate(y), predictor.soft_decoding)
 
     def solve_traced(self, rows: np.ndarray) -> Solution:
         """Solve some rows as predictions do, and keep every iterate, if there are any."""

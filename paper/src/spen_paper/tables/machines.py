@@ -186,7 +186,7 @@ class Machine:
             base=self.kernels or Standardised(),
             # A machine with kernels is judged by their regression alone.
             tried="base" if self.kernels else "all",
-            criterion="hamming",
+            metric="hamming",
         )
 
     def epochs(self) -> int:
