@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
     write_csv(path / "unlabelled.csv", X[100:], columns[:4])
     out = run("fit", path / "train.csv", "--labels", ",".join(LABELS), "--out", path / "m.spen",
               "--hidden", "16", "--epochs", 20, "--remember-rows")  # fmt: skip
-    assert "F1 of held-out rows" in out.stdout
+    assert "held-out rows, before the last fit" in out.stdout
     assert "\x1b" not in out.stdout, "plain text in a pipe"
     return path
 

@@ -278,7 +278,9 @@ def _judge(
         names = BEST_FOR[plan.metric] if plan.decoding == "auto" else (plan.decoding,)
         if joint is None and len(names) > 1:
             names = tuple(name for name in names if name != "joint")
-        tuned = {"half": 0.5} if plan.raw else tune_decodings(truth, soft, names, plan.metric)
+        # Raw plans are tried many times over.
+        untuned = plan.raw and names == ("half",)
+        tuned = {"half": 0.5} if untuned else tune_decodings(truth, soft, names, plan.metric)
         labels = {
             name: joint if name == "joint" else decode(soft, name, tuned[name]) for name in names
         }
