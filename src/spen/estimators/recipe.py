@@ -157,7 +157,7 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
         return ()
     batch = settings["batch_size"]
     if is_auto(batch):
-        batch = int(np.clip(2 ** round(math.log2(shape.rows / 4)), 16, 256))
+        batch = int(np.clip(2 ** round(math.log2(shape.rows / 2)), 16, 256))
     linear = {"hidden": (), "epochs": LINEAR_EPOCHS, "batch_size": batch}
     return (make_plan(settings | linear, shape),)
 
@@ -206,7 +206,7 @@ def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
         "epochs": own.get("epochs", _epochs(shape, batch)),
         "batch_size": batch,
         "weight_decay": own.get("weight_decay", DECAY),
-        "lr": _rate(hidden),
+        "lr": _rate(hidden, shape),
         "global_lr": ENERGY_RATE,
         "optimiser": "adamw",
         "schedule": "cosine",
@@ -215,14 +215,14 @@ def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
     }
 
 
-def _rate(hidden: tuple[int, ...]) -> float:
+def _rate(hidden: tuple[int, ...], shape: Shape) -> float:
     """Return the rate of a feature network: narrow layers take, and need, a larger one."""
-    # A linear model has no layers that a large rate could upset.
-    return (
-        RATE * 2.0 ** np.clip(round(math.log2(WIDTH / max(hidden))), 0, 2)
-        if hidden
-        else ENERGY_RATE
-    )
+    if not hidden:
+        # A linear model has no layers that a large rate could upset.
+        return ENERGY_RATE
+    narrower = round(math.log2(WIDTH / max(hidden)))
+    # The fewer steps of few rows are to lead as far.
+    return RATE * 2.0 ** np.clip(narrower + (shape.rows < FEW_ROWS), 0, 2)
 
 
 def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
@@ -273,7 +273,8 @@ def hidden_of(shape: Shape) -> tuple[int, ...]:
 
 
 def _batch_size(shape: Shape) -> int:
-    wanted = shape.rows / 16
+    # A step of few rows takes no longer than one of fewer.
+    wanted = max(min(64, shape.rows / 8), shape.rows / 16)
     if wanted > 128:
         # Beyond some thousand rows, larger batches keep the number of steps in hand.
         wanted = max(128, shape.rows / 160)
@@ -284,7 +285,7 @@ def _epochs(shape: Shape, batch: int) -> int:
     """Return passes over the data: about as many steps for few rows as for many."""
     steps = max(1, round(shape.rows / batch))
     if shape.rows < MANY_ROWS:
-        return int(np.clip(660 // steps, 16, 55 if shape.rows < FEW_ROWS else 36))
+        return int(np.clip(660 // steps, 16, 36))
     return int(np.clip(2400 // steps, 5, 30))
 
 
