@@ -335,7 +335,7 @@ def to_json(value: Any, where: str = "settings", *, brief: bool = False) -> Any:
         }
     made = None if brief or isinstance(value, type) else getattr(value, MADE_OF, None)
     if made is not None:
-        return _making_to_json(value, *made, where)
+        return _making_to_json(value, made, where)
     if is_dataclass(value) and not isinstance(value, type):
         kept = [f for f in fields(value) if f.init]
         settings = {f.name: plain(getattr(value, f.name)) for f in kept}
@@ -361,11 +361,10 @@ def to_json(value: Any, where: str = "settings", *, brief: bool = False) -> Any:
     )
 
 
-def _making_to_json(
-    value: Any, name: str | None, args: tuple[Any, ...], settings: dict[str, Any], where: str
-) -> dict[str, Any]:
+def _making_to_json(value: Any, made_of: Any, where: str) -> dict[str, Any]:
     """Describe an object by the class or the function that made it, and what it was given."""
-    name = name or _name(type(value), where)
+    maker, args, settings = made_of
+    name = maker or _name(type(value), where)
     parameters = [*inspect.signature(_class(name, where)).parameters]
     last = len(parameters) - 1
 
@@ -395,13 +394,11 @@ def _in_words(thing: Any) -> Any:
     if hasattr(thing, "__qualname__"):
         return thing.__name__ if isinstance(thing, type) else thing.__qualname__
     if isinstance(thing, nn.Module):
-        own = {k: v for k, v in vars(thing).items() if k[0] != "_" and k != "training"}
-        own |= {
-            "weights": digest(thing.state_dict().values()),
-            "parts": dict(thing.named_children()),
-        }
-        own["frozen"] = [name for name, p in thing.named_parameters() if not p.requires_grad]
-        return {"class": type(thing).__qualname__} | to_json(dict(sorted(own.items())), brief=True)
+        own = {k: v for k, v in sorted(vars(thing).items()) if k[0] != "_" and k != "training"}
+        weights = [*thing.parameters(recurse=False), *thing.buffers(recurse=False)]
+        own |= {"weights": digest(weights), "learns": [w.requires_grad for w in weights]}
+        own["parts"] = dict(thing.named_children())
+        return {"class": type(thing).__qualname__} | to_json(own, brief=True)
     if not hasattr(thing, "__dict__"):
         return repr(thing)
     return {"class": type(thing).__name__} | to_json(dict(sorted(vars(thing).items())), brief=True)
@@ -595,13 +592,15 @@ def _class(name: Any, where: str) -> Any:
         kind = getattr(spen, name) if isinstance(getattr(spen, name), type) else None
     elif isinstance(name, str):
         if name not in _REGISTERED and name in (provided := _provided()):
-            register(name)(provided[name].load())
+            found = provided[name].load()
+            if name not in _REGISTERED:  # its module may have done so
+                register(name)(found)
         kind = _REGISTERED.get(name)
     if kind is None:
         raise CheckpointError(
             f"It names {name!r} in {where}, which is neither a class of this version of spen nor "
-            f"registered. Import the module that has @spen.register({name!r}) first, or install the "
-            f"package that provides it, by an entry point in the group {ENTRY_POINTS!r}."
+            f"registered. Import the module that has @spen.register({name!r}) first, or install "
+            f"the package that provides it, by an entry point in the group {ENTRY_POINTS!r}."
         )
     return kind
 
@@ -648,11 +647,11 @@ def checked_rebuilding() -> Iterator[None]:
     try:
         yield
     except (CheckpointError, *DAMAGE) as problem:
-        said = str(problem) if isinstance(problem, SpenError) else repr(problem)
+        said = str(problem) if isinstance(problem, SpenError) else f"{problem!r}."
         raise InputError(
-            f"A file with this model could not be loaded again: {said} What makes a part of "
-            "yours is called with the same arguments, to compare shapes first on torch's device "
-            "'meta', where tensors have no numbers."
+            f"A file with this model could not be loaded again: {said} What is registered must "
+            "make the same part of the same arguments, and also on torch's device 'meta', where "
+            "tensors have shapes and no numbers: compute sizes without tensors."
         ) from problem
 
 
@@ -688,8 +687,11 @@ def with_weights(build: Callable[[], M], weights: dict[str, Tensor]) -> M:
     A header may name any sizes, so nothing is allocated before they are compared.
     """
     model = shapes_only(build, weights)
-    if all(type(part).__module__.split(".")[0] in ("spen", "torch") for part in model.modules()):
-        model.load_state_dict(weights, assign=True)
+    model.load_state_dict(weights, assign=True)
+    known = all(
+        type(part).__module__.split(".")[0] in ("spen", "torch") for part in model.modules()
+    )
+    if known and not any(buffer.is_meta for buffer in model.buffers()):
         return model
     # Modules of others may have more than their weights, such as tables that they compute.
     with torch.random.fork_rng([]):

@@ -227,9 +227,9 @@ class Plan:
         return (*((0.5 / self.members,) * self.members), 0.5)
 
     def _network(self, n_inputs: int, seed: int) -> Features:
-        choice = self.chosen
-        if choice.features is not None:
-            return as_features(copy.deepcopy(choice.features), seed, n_inputs)
+        choice, own = self.chosen, self.chosen.features
+        if own is not None:
+            return as_features(copy.deepcopy(own), seed, n_inputs)
         if not choice.hidden:
             return Identity(n_inputs)
         kind = Linear if self.linear else MLP

@@ -253,9 +253,8 @@ def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
 
 def _trains_features(model: SPEN, stage: Stage) -> bool:
     """Say whether F(x) changes in a stage; a network that the user froze is clamped too."""
-    weights = model.part("features")
-    frozen = bool(weights) and not any(weight.requires_grad for weight in weights)
-    return "features" in stage.parts and not frozen
+    learns = [weight.requires_grad for weight in model.features.parameters()]
+    return "features" in stage.parts and (any(learns) or not learns)
 
 
 @contextmanager
