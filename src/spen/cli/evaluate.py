@@ -27,7 +27,7 @@ def evaluate(
         device: Where to compute.
         json: Print one JSON object instead of a table.
     """
-    from spen.estimators.model_file import load
+    from spen.estimators.model_file import load_classifier as load
     from spen.metrics import score_all
 
     classifier = load(model, device)

@@ -49,7 +49,7 @@ def predict(
     """
     from spen.data.load import open_rows
     from spen.errors import InputError
-    from spen.estimators.model_file import load
+    from spen.estimators.model_file import load_classifier as load
     from spen.files import open_atomically
 
     if out is None and sys.stdout is None:

@@ -39,7 +39,7 @@ def report(
         json: Print one JSON object instead of text.
     """
     from spen.errors import InputError
-    from spen.estimators.model_file import load
+    from spen.estimators.model_file import load_classifier as load
     from spen.report.page import gather, write_page
     from spen.report.subject import isolated
 

@@ -35,6 +35,13 @@ class SPENClassifier(NetworkClassifier):
         dropout: the share of hidden units that is dropped in training.
         input_dropout: the share of inputs that is dropped; "auto" is 0.2 where dropout is
             0.5 or more, else 0.
+        features: your own feature network in place of ``hidden``: an nn.Module from (n, d) rows,
+            scaled, to (n, width) features, which keeps its weights as the start of every training
+            run; or a function ``features(n_inputs)`` that makes one, called under the seed of each
+            run. What has ``requires_grad_(False)`` stays as it is. To save the classifier, let a
+            function with a name make it: see ``spen.register``.
+        features_lr: the learning rate of the feature network, where it is to differ from that of
+            the local energy; a network that was trained before wants a small one.
         weight_decay: regularisation of the weights.
         epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
         batch_size: rows in a mini-batch.
@@ -104,6 +111,8 @@ class SPENClassifier(NetworkClassifier):
     linear_member: str | bool = "auto"
     missing: str | float = 0.0
     stages: Any = "auto"
+    features: Any = None  # an nn.Module, or a function that makes one
+    features_lr: float | None = None
 
     def plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False), shape)

@@ -30,11 +30,12 @@ from spen.estimators.plan import LINEAR, Plan
 from spen.estimators.predictor import Predictor, lowest, solve
 from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity, LabelScores
+from spen.files import digest
 from spen.kernels.threads import threads_for
 from spen.metrics import METRICS, best_f1, row_scores
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
-from spen.training.checkpoint import Epoch, History, RunFolder, describe, digest
+from spen.training.checkpoint import Epoch, History, RunFolder, describe
 from spen.training.loop import train
 from spen.training.together import goes_together, train_together
 

@@ -61,6 +61,7 @@ AUTO = ("inference", "hidden", "dropout", "input_dropout", "weight_decay", "epoc
 DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "stages"), "auto")
 DEFAULTS |= {"energy": "label", "objective": "unrolled", "missing": 0.0}
 DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False}
+DEFAULTS |= {"features": None, "features_lr": None}
 """What make_plan takes where a classifier has no such setting."""
 
 
@@ -76,13 +77,18 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     own = own_settings(settings)
     common = training_of(own, shape)
     hidden = own.get("hidden", hidden_of(shape))
+    common["features_lr"] = settings["features_lr"]
+    features = settings["features"]
+    if features is not None:
+        hidden = ()
+        common["lr"] = RATE
     cross_fit = bool(settings["cross_fit"])
     # Chosen on held-out rows, it is set in every stage later.
     missing = own.get("missing", 0.0)
     objective = _objective(settings["objective"], shape, missing, settings["inference"])
     energy = _energy(settings["energy"], cross_fit)
     inference = _inference(settings["inference"], objective)
-    first = ("features", "local") if hidden else ("local",)
+    first = ("features", "local") if hidden or features is not None else ("local",)
     label_wise = CrossEntropy(missing=missing)
     local = Stage("label by label", label_wise, parts=first, **common)
     stages: tuple[Stage, ...] = (local,)
@@ -100,6 +106,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             fewer = max(1, common["epochs"] // 4)
             apart = replace(every, name="global", parts=("global",), epochs=fewer)
             low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
+            low["features_lr"] = every.features_lr and every.features_lr / 10
             stages = (local, apart, replace(every, **low))
     if shape.exclusive:
         check_for_classes(settings)
@@ -195,7 +202,9 @@ def _trains_apart(settings: dict[str, Any]) -> bool:
     # Cross-fitting holds out every row once, and ends with models of all rows.
     shares = settings["folds"] == 1 or settings["held_out"] != HELD_OUT or not settings["refit"]
     linear = not is_auto(settings["hidden"]) and np.size(settings["hidden"]) == 0
-    return not (own or shares or linear or settings["missing"])
+    # Measured with networks of ours alone.
+    foreign = settings["features"] is not None
+    return not (own or shares or linear or foreign or settings["missing"])
 
 
 def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
@@ -291,6 +300,8 @@ def _epochs(shape: Shape, batch: int) -> int:
 
 def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tuple[Choice, ...]:
     """Return the choices that are worth a trial."""
+    if own["features"] is not None:
+        return (Choice((), features=own["features"]),)
     if "dropout" in own:
         inputs = own.get("input_dropout", 0.2 if own["dropout"] >= 0.5 else 0.0)
         return (Choice(hidden, own["dropout"], inputs),)
@@ -375,6 +386,12 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
             check_whole(width, "hidden")
         own["hidden"] = tuple(int(width) for width in hidden)
     check_settings(SimpleNamespace(**own), **{k: r for k, r in RULES.items() if k in own})
+    sizes = [name for name in ("hidden", "dropout", "input_dropout") if name in own]
+    if sizes and own["features"] is not None:
+        raise InputError(
+            f"features is a whole network, so it says itself what {' and '.join(sizes)} would say. "
+            "Leave one of the two out."
+        )
     if "stages" in own:
         own["stages"] = _stages(own, bool(settings["cross_fit"]))
     check_decoding(settings)
@@ -417,6 +434,7 @@ def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
             "they must not stop training too. Set its epochs, and leave patience out."
         )
     both = [name for name in ("epochs", "batch_size", "weight_decay") if name in own]
+    both += ["features_lr"] if own["features_lr"] is not None else []
     if both and not cross_fit:
         raise InputError(
             f"stages say what {' and '.join(both)} would say. Leave one of the two out."
