@@ -168,7 +168,8 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
             torch.empty(1, device=generator.device).uniform_(generator=generator)
             seed = hash((generator.initial_seed(), generator.get_offset())) % 2**62
         else:
-            seed = int(torch.randint(2**62, (), generator=generator))
+            # Named, as a model may be built on the device "meta", which has no numbers.
+            seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
         torch.manual_seed(seed)
         fresh = _drawn(generator.device)
         yield

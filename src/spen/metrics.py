@@ -148,6 +148,8 @@ class Score(NamedTuple):
 def score_all(truth: Any, predicted: Any, probabilities: Any) -> dict[str, Score]:
     """Return every score of a multi-label prediction, each with its rule in words.
 
+    Precision is looked at among the first 1, 3 and 5, if there are so many labels.
+
     Args:
         truth: (n, L) of 0 and 1; nan marks a missing label.
         predicted: (n, L) of 0 and 1.
@@ -173,7 +175,7 @@ def score_all(truth: Any, predicted: Any, probabilities: Any) -> dict[str, Score
             subset_accuracy(truth, predicted), "share of rows with every label right"
         ),
     }
-    ranks = (1, 3, 5)
+    ranks = [k for k in (1, 3, 5) if k <= np.shape(truth)[1]]
     for k, value in zip(ranks, _precisions(truth, probabilities, ranks), strict=True):
         rule = f"true labels among the {k} most probable, divided by {k}; ties by column order"
         scores[f"precision_at_{k}"] = Score(value, rule)

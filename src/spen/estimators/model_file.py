@@ -44,6 +44,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     if not isinstance(settings["random_state"], int | None):
         # A generator has done its work; a number would pretend that the fit can be repeated.
         settings["random_state"] = None
+    settings["device"] = str(settings["device"])
     header = {
         "kind": KIND,
         "class": _class_name(type(classifier)),
@@ -51,6 +52,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "plan": _plan_to_json(classifier.plan_),
         "label_names": to_json(classifier.label_names_, "label_names_"),
         "exclusive": isinstance(classifier.model_.domain, Simplex),
+        "labels_framed": classifier.labels_framed_,
         "label_type": np.dtype(classifier.label_type_).str,
         "n_features": classifier.n_features_in_,
         "feature_names": to_json(classifier.feature_names_, "feature_names_"),
@@ -80,7 +82,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
 
 
 @ends_with_python
-def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
+def load(path: Path | str, device: str | torch.device = "cpu") -> LabelClassifier:
     """Read what ``save`` of a classifier wrote.
 
     Args:
@@ -104,7 +106,9 @@ def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
         ) from None
 
 
-def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> LabelClassifier:
+def _rebuild(
+    tensors: dict[str, Tensor], header: dict[str, Any], device: str | torch.device
+) -> LabelClassifier:
     _check_finite(tensors)
     _check_numbers([header[name] for name in ("plan", "history", "refit_history")])
     settings: dict[str, Any] = {
@@ -116,7 +120,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     size, exclusive = len(set(names.tolist())), bool(header["exclusive"])
     if size != len(names):
         raise CheckpointError("Two of its labels have the same name.")
-    dtype = np.dtype(header["label_type"])
+    dtype, framed = np.dtype(header["label_type"]), bool(header.get("labels_framed", False))
     if not exclusive and dtype.kind not in "biuf":
         raise CheckpointError(f"Its labels would be of the type {dtype}.")
     plan = _plan_from_json(header["plan"])
@@ -161,7 +165,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         if digests.ndim != 1 or digests.dtype != np.int64:
             raise CheckpointError("Its digests of rows are no such array as there must be.")
         seen = RowDigests(digests)
-    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype), seen)
+    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype, framed), seen)
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}
