@@ -378,9 +378,7 @@ def _of_dicts(known: Sequence[Any], names: np.ndarray) -> np.ndarray:
     columns = _numbers_of(given, names)
     matrix = np.full((len(known), len(names)), np.nan)
     if given:
-        matrix[:, columns] = numbers(
-            [[row.get(name) for name in given] for row in known], "known"
-        )
+        matrix[:, columns] = numbers([[row.get(name) for name in given] for row in known], "known")
     return matrix
 
 
