@@ -346,17 +346,17 @@ def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
     array([[ 1., nan],
            [ 1., nan]], dtype=float32)
     """
-    if isinstance(known, Mapping):
-        known = [known] * rows
-    if isinstance(known, list | tuple) and any(isinstance(row, Mapping) for row in known):
-        matrix = _of_dicts(known, names)
-    elif hasattr(known, "columns") and hasattr(known, "to_numpy"):
+    if hasattr(known, "columns") and hasattr(known, "to_numpy"):
         matrix = _place(numbers(known, "known"), list(known.columns), names, fill=np.nan)
     elif sparse.issparse(known):
         raise InputError(
             "known must be dense: 1, 0, or nan for a label to infer. In a sparse matrix a label "
             "that is absent and one that is unknown look alike."
         )
+    elif isinstance(known, Mapping):
+        matrix = _of_dicts([known] * rows, names)
+    elif isinstance(known, list | tuple) and any(isinstance(row, Mapping) for row in known):
+        matrix = _of_dicts(known, names)
     else:
         matrix = numbers(known, "known")
     if matrix.shape != (rows, len(names)):
