@@ -293,7 +293,7 @@ def test_data_frames_name_features_and_labels(data):
     with pytest.raises(ValueError, match="feature names should match"):
         clf.predict(X.rename(columns={"f0": "g0"}))
     known = pd.DataFrame({"block0.1": np.ones(len(X))})
-    assert (clf.predict_proba(X, known=known)[:, 1] == 1).all()
+    assert (clf.predict_proba(X, known=known)["block0.1"] == 1).all()
     lists = [list(Y.columns[row == 1]) for row in Y.to_numpy()]
     assert clone(clf).fit(X, lists).label_names_.tolist() == sorted(data.label_names)
 

@@ -250,6 +250,8 @@ def score_all(
 ) -> dict[str, Score]:
     """Return every score of a multi-label prediction, each with its rule in words.
 
+    Precision is looked at among the first 1, 3 and 5, if there are so many labels.
+
     Args:
         truth: (n, L) of 0 and 1; nan marks a missing label.
         predicted: (n, L) of 0 and 1.

@@ -403,7 +403,7 @@ def _sum_of_scores(scores: list[Tensor]) -> Tensor:
     return functools.reduce(torch.add, scores)
 
 
-def usable_device(name: str) -> torch.device:
+def usable_device(name: str | torch.device) -> torch.device:
     """Return a device by name, or say that this machine does not have it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -10,6 +10,7 @@ from types import MethodType
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from scipy import sparse as scipy_sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import (
@@ -34,7 +35,14 @@ from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
-from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
+from spen.estimators.targets import (
+    Targets,
+    align,
+    align_known,
+    is_frame,
+    label_weights,
+    read_targets,
+)
 from spen.files import versions
 from spen.kernels.threads import ends_with_python
 from spen.metrics import score_by
@@ -78,6 +86,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
+        labels_framed_: whether y was a DataFrame, or a Series of label lists.
         plan_: the sizes and the training that were chosen.
         predictor_: the ``Predictor``, the path from checked rows to labels.
         training_rows_: the ``RowDigests`` of the training rows, or None if not to be remembered.
@@ -94,7 +103,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     held_out: float = HELD_OUT
     folds: str | int = "auto"
     refit: bool = True
-    device: str = "auto"
+    device: str | torch.device = "auto"
     random_state: Any = None
     verbose: int = 0
     remember_rows: bool = False
@@ -194,6 +203,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         self.held_out_score_ = fitted.score
         self.history_, self.refit_history_ = fitted.history, fitted.refit_history
         self.label_names_, self.label_type_ = labels.names, labels.dtype
+        self.labels_framed_ = labels.framed
         self.classes_ = labels.names if labels.exclusive else np.arange(len(labels.names))
         self.training_rows_ = seen
 
@@ -205,10 +215,14 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     ) -> Any:
         """Return labels of 0 and 1, (n, L), or classes, (n,).
 
+        Where ``fit`` had its labels in pandas and X is a DataFrame, label sets come as a DataFrame:
+        the labels are its columns, and its index is X's.
+
         Args:
             X: (n, d) numbers.
-            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer. A DataFrame
-                may have some of the labels as its columns.
+            known: labels to hold fixed: (n, L) of 1, 0, or nan for those to infer; a DataFrame
+                with some of the labels as its columns; a dict such as ``{"sport": 1}`` for all
+                rows, or a list of such dicts, one a row.
             sparse: return a CSR matrix, without ever holding a dense one.
             polish: return the labelling of the lowest energy that can be found, in place of
                 decoded probabilities: inference until it converges, rounded, and then labels
@@ -231,17 +245,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             rows = [scipy_sparse.csr_array(labels) for labels in parts]
             return scipy_sparse.vstack(rows, format="csr").astype(self.label_type_)
         kind = self.classes_.dtype if exclusive else self.label_type_
-        return _joined(parts, inputs.shape[0], kind)
-
-    @ends_with_python
-    def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
-        """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
-
-        Classes have probabilities that sum to 1.
-        """
-        inputs, known = self._inputs(X, known)
-        parts = self._fitted().probabilities(inputs, known)
-        return _joined((part.cpu().numpy() for part in parts), inputs.shape[0], np.float32)
+        return self._framed(_joined(parts, inputs.shape[0], kind), X)
 
     @ends_with_python
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
@@ -281,15 +285,11 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: (n, d) numbers.
-            y: the true labels, in any form that ``fit`` takes; nan where one is missing.
+            y: labels in any form that ``fit`` takes. A label that ``fit`` has not seen counts as
+                one that was missed, and nan as one that is not known.
             sample_weight: (n,) how much each row counts.
         """
-        predictor = self._fitted()
-        if predictor.exclusive:
-            return super().score(X, y, sample_weight)
-        inputs, truth = self._labelled(X, y, missing=True)
-        labels = np.concatenate([found for _, found in predictor.predictions(inputs)])
-        return score_by(self.plan_.metric, truth, labels, sample_weight)
+        return score_by(self.plan_.metric, *self._judged(X, y), sample_weight)
 
     def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
         """Return scores (n, L): log-odds, less those of the threshold where there is one.
@@ -393,6 +393,24 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def _labelled(self, X: Any, Y: Any, *, missing: bool = False) -> tuple[Any, Any]:
         exclusive, (inputs, _) = self._fitted().exclusive, self._inputs(X)
         return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0], missing=missing)
+
+    def _judged(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return the truth and the prediction, both with the model's labels as their first
+        columns; labels that only the truth has come after them, and are never predicted."""
+        names, exclusive = self.label_names_, self._fitted().exclusive
+        found = self.predict(X) if exclusive else self.predict(X, sparse=True)
+        labels = align(found, names, exclusive, found.shape[0])
+        truth = align(y, names, exclusive, found.shape[0], truth=True)
+        labels.resize(truth.shape)
+        return truth, labels
+
+    def _framed(self, values: np.ndarray, X: Any) -> Any:
+        """Return what was predicted of each label as a DataFrame, for those who have such."""
+        if not (self.labels_framed_ and is_frame(X)) or self._fitted().exclusive:
+            return values
+        from pandas import DataFrame
+
+        return DataFrame(values, index=X.index, columns=self.label_names_.tolist(), copy=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

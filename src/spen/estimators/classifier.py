@@ -79,7 +79,8 @@ class SPENClassifier(NetworkClassifier):
             epochs are run, and the last stage's objective predicts.
         device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...
         random_state: decides all random draws; None draws anew each time.
-        verbose: 1 shows a progress bar.
+        verbose: 1 shows what is being tried, how far it is and the best held-out score: a bar on a
+            terminal or in a notebook (with ipywidgets), lines on stderr elsewhere.
         remember_rows: keep a digest of each training row, in the model file too, so that
             ``seen_in_training`` can tell them from others. Whoever holds such a file can find out
             whether a row that they know was among them.

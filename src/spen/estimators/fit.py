@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import secrets
-import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -28,6 +26,7 @@ from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import BEST_FOR, decode, tune_decodings
 from spen.estimators.plan import LINEAR, Plan
 from spen.estimators.predictor import Predictor, lowest, solve
+from spen.estimators.progress import SILENT, Progress, epochs_of, in_words, showing
 from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity, LabelScores
 from spen.files import digest
@@ -35,7 +34,7 @@ from spen.kernels.threads import threads_for
 from spen.metrics import METRICS, best_f1, row_scores
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
-from spen.training.checkpoint import Epoch, History, RunFolder, describe
+from spen.training.checkpoint import History, RunFolder, describe
 from spen.training.loop import train
 from spen.training.together import goes_together, train_together
 
@@ -102,7 +101,7 @@ def fit(
         seed: decides every random draw; None draws one, which a fit that goes on keeps.
         label_weight: (L,) how much each label counts.
         device: where to train; None is the CPU.
-        title: of a progress bar; None shows none.
+        title: of what is shown of its progress; None shows nothing.
         checkpoint: a folder for the checkpoints of all runs.
         resume: whether to go on in that folder.
     """
@@ -126,25 +125,32 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
     """Carry out a plan."""
     rows = work.rows
     folds = folds_by(rows.Y, plan.held_out, plan.folds, work.seed)
-    shown = nullcontext(work.advance)
-    if title is not None:
-        shown = epoch_bar(title, _epochs(plan, len(folds)))
-    with shown as advance:
-        work = replace(work, advance=advance)
+    with showing(title, epochs_of(plan, len(folds))) as progress:
+        work = replace(work, progress=progress)
         plan, trial, _ = work.choose(plan, folds)
         if plan.cross_fit:
             return _cross_fit(work, plan, folds, trial)
         # What was a trial need not be trained again where there is nothing more to it.
         begun = trial if plan.is_label_wise else None
         plans = [plan, *(rival for rival in plan.rivals)]
-        for each in plans:
+        among = [each.chosen for each in plans]
+        titles = [in_words(choice, among) or "the model" for choice in among]
+        for each, words in zip(plans, titles, strict=True):
+            progress.begin(f"training {words}")
             work.train_ahead([each], folds[begun.folds if begun else 0 :], plan.refit)
-        results = [work.hold_out(each, folds, begun) for each in plans]
+        results = []
+        for each, words in zip(plans, titles, strict=True):
+            progress.begin(f"training {words}")
+            results.append(work.hold_out(each, folds, begun))
+            if results[-1] is not begun:
+                progress.tried(words, results[-1].verdict.score)
         best = best_verdict([result.verdict for result in results], plan.raw)
         result = results[best]
         plan = replace(plans[best], decoding=result.verdict.decoding, rivals=())
         model, refit_history = result.model, None
         if plan.refit:
+            progress.begin("training on all rows")
+            progress.left(work.epochs_left(plan))
             model, refit_history = work.run(plan)
     verdict = result.verdict
     return Fitted(
@@ -158,12 +164,20 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
 
     The verdict comes from energies that have not seen those rows either.
     """
+    progress = work.progress
+    progress.begin("training label-wise models")
     work.train_ahead([plan.label_wise()], folds[trial.folds if trial else 0 :], refit=True)
     scored = work.hold_out(plan.label_wise(), folds, trial)
+    if scored is not trial:
+        progress.tried("label-wise models", scored.verdict.score)
+    progress.begin("training the energy")
     soft, joint = cross_fitted(work, plan, folds, scored)
     verdict = judge(plan, work.domain, densified(scored.scores.Y), soft, joint)
     plan = replace(plan, decoding=verdict.decoding)
+    progress.tried("with the energy", verdict.score)
+    progress.begin("training the energy on all rows")
     energy, history = work.run_energy(plan, scored.scores)
+    progress.begin("training label-wise models on all rows")
     label_wise, refit_history = work.run(plan.label_wise())
     features = label_wise.features
     if not isinstance(features, LabelScores):
@@ -182,7 +196,8 @@ def cross_fitted(
     Beside it are the labellings of the lowest energy, where they may be wanted.
     """
     softs, joints = [], []
-    for kept, held in folds:
+    for number, (kept, held) in enumerate(folds, 1):
+        work.progress.fold(number, len(folds))
         others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
         model, _ = work.run_energy(plan, scored.scores.rows(others))
         inputs = scored.scores.rows(own).X
@@ -342,7 +357,7 @@ class Fit:
         seed: decides every random draw.
         label_weight: (L,) how much each label counts.
         device: where to train.
-        advance: called after each epoch of a network.
+        progress: is told what goes on.
         folder: for the checkpoints of all runs, or None.
         ready: runs that were made side by side with others, until they are asked for.
     """
@@ -352,7 +367,7 @@ class Fit:
     seed: int
     label_weight: np.ndarray | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    advance: Callable[[Epoch], None] = field(default=lambda epoch: None)
+    progress: Progress = SILENT
     folder: RunFolder | None = None
     ready: dict[Hashable, tuple[SPEN, History]] = field(default_factory=dict)
 
@@ -365,11 +380,17 @@ class Fit:
         if len(plans) == 1:
             return plans[0], None, []
         some = folds[: plan.trial_folds]
+        self.progress.begin(f"trying {len(plans)} settings")
         self.train_ahead([each.trial_plan() for each in plans], some)
         # A logistic regression that is averaged in is the same in all trials of a fold.
         alike = plan.linear_member and SHARED.get() is None
         with sharing_runs() if alike else nullcontext():
-            trials = [self.hold_out(each.trial_plan(), some) for each in plans]
+            trials = []
+            for number, each in enumerate(plans, 1):
+                words = in_words(each.chosen, plan.choices)
+                self.progress.begin(f"trying {number} of {len(plans)}, {words}")
+                trials.append(self.hold_out(each.trial_plan(), some))
+                self.progress.tried(words, trials[-1].verdict.score)
         verdicts = [trial.verdict for trial in trials]
         best = best_verdict(verdicts, plan.raw)
         return plans[best], trials[best], verdicts
@@ -387,7 +408,9 @@ class Fit:
         softs = [begun.soft] if begun else []
         joints = [begun.joint] if begun else []
         runs = [(begun.model, begun.history)] if begun else []
-        for kept, held in folds[begun.folds if begun else 0 :]:
+        first = begun.folds if begun else 0
+        for number, (kept, held) in enumerate(folds[first:], first + 1):
+            self.progress.fold(number, len(folds))
             rows = self.rows.rows(held)
             # Watching costs time, and the history of one fold is kept.
             watched = None if runs or plan.raw else rows
@@ -418,9 +441,7 @@ class Fit:
         parts = [kept for kept, _ in folds] + ([np.arange(len(self.rows))] if refit else [])
         groups: dict[str, list[tuple[Fit, Plan, np.ndarray]]] = {}
         for plan in plans:
-            singles = plan.single_plans() if plan.is_averaged else [plan]
-            for k, one in enumerate(singles):
-                fit = replace(self, seed=self.seed + k * MEMBER_SEEDS)
+            for fit, one in self._singles(plan):
                 shape = describe((one.stages, one.energy, one.chosen.hidden, one.linear, one.raw))
                 groups.setdefault(shape, []).extend((fit, one, kept) for kept in parts)
         for jobs in groups.values():
@@ -439,11 +460,23 @@ class Fit:
                 [kept for _, _, kept in jobs],
                 seed=self.seed,
                 label_weight=self.label_weight,
-                callbacks=(lambda epoch, jobs=jobs: [self._advance_networks(epoch) for _ in jobs],),
+                callbacks=self.progress.training(len(jobs)),
                 checkpoint=self.folder,
             )
             for (fit, plan, kept), model in zip(jobs, models, strict=True):
                 self.ready[fit._key(plan, kept)] = model, history
+
+    def _singles(self, plan: Plan) -> list[tuple[Fit, Plan]]:
+        """Return each model of a plan that is trained by itself, and the fit with its seed."""
+        plans = plan.single_plans() if plan.is_averaged else [plan]
+        seeds = (self.seed + k * MEMBER_SEEDS for k in range(len(plans)))
+        return [(replace(self, seed=seed), one) for seed, one in zip(seeds, plans, strict=True)]
+
+    def epochs_left(self, plan: Plan) -> int:
+        """Return how many epochs of networks a run on all rows still takes."""
+        kept = np.arange(len(self.rows))
+        left = [one for fit, one in self._singles(plan) if fit._key(one, kept) not in self.ready]
+        return sum(stage.epochs for one in left for stage in one.stages if stage.name != LINEAR)
 
     def _key(self, plan: Plan, kept: np.ndarray) -> Hashable:
         settings = (plan.stages, plan.energy, plan.chosen, plan.linear)
@@ -500,8 +533,8 @@ class Fit:
     ) -> tuple[SPEN, History]:
         """Train label-wise models of several seeds, and average their scores."""
         runs = [
-            replace(self, seed=self.seed + k * MEMBER_SEEDS).run(one, kept, None if k else held)
-            for k, one in enumerate(plan.single_plans())
+            fit.run(one, kept, None if k else held)
+            for k, (fit, one) in enumerate(self._singles(plan))
         ]
         parts = [label_wise_parts(model) for model, _ in runs]
         features = LabelScores(*parts, weights=plan.member_weights())
@@ -528,14 +561,9 @@ class Fit:
             # Watched, not obeyed: cheaper than the verdict on the last epoch.
             score=accuracy if isinstance(self.domain, Simplex) else best_f1,
             label_weight=self.label_weight,
-            callbacks=(self._advance_networks,),
+            callbacks=self.progress.training(),
             checkpoint=self.folder,
         )
-
-    def _advance_networks(self, epoch: Epoch) -> None:
-        # Iterations of linear models are many and short.
-        if epoch.stage != LINEAR:
-            self.advance(epoch)
 
 
 def label_wise_parts(model: SPEN) -> tuple[Features, LocalEnergy]:
@@ -623,44 +651,3 @@ def sharing_runs() -> Iterator[SharedRuns]:
         yield runs
     finally:
         SHARED.reset(token)
-
-
-def _epochs(plan: Plan, folds: int) -> int:
-    """Return how many epochs the networks of a fit take in all, if no stage ends early."""
-    trial = plan.members * sum(stage.epochs for stage in plan.trial_plan().stages)
-    whole = sum(stage.epochs for stage in plan.stages)
-    tried = min(plan.trial_folds, folds) if len(plan.choices) > 1 else 0
-    trials = len(plan.choices) * tried * trial
-    if plan.cross_fit:
-        return trials + (folds - tried + 1) * trial + (folds + 1) * whole
-    if plan.is_label_wise:
-        return trials + (folds - tried + plan.refit) * trial
-    return trials + (folds + plan.refit) * whole
-
-
-@contextmanager
-def epoch_bar(title: str, total: int) -> Iterator[Callable[[Epoch], None]]:
-    """Show how far a fit of ``total`` epochs is; yields the callback for ``train``.
-
-    It is a bar on a terminal, and a line at the end in a pipe.
-    """
-    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
-        began = time.perf_counter()
-        yield lambda epoch: None
-        print(f"{title}: {time.perf_counter() - began:.1f} s", file=sys.stderr)  # noqa: T201
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    note = TextColumn("{task.fields[note]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), note, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(f"{title:<28}", total=total, note="")
-
-        def advance(epoch: Epoch) -> None:
-            score = "" if epoch.score is None else f" held-out F1 {100 * epoch.score:5.1f}"
-            text = f"{epoch.stage} {epoch.epoch}/{epoch.epochs} loss {epoch.loss:7.3f}{score}"
-            bars.update(task, advance=1, note=text)
-
-        yield advance
-        bars.update(task, completed=total)

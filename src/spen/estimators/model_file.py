@@ -65,6 +65,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     if isinstance(features, nn.Module):
         # It stands beside the settings, with its weights.
         settings["features"] = None
+    settings["device"] = str(settings["device"])
     header = {
         "kind": KIND,
         "class": _class_name(type(classifier)),
@@ -72,6 +73,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "plan": _plan_to_json(classifier.plan_),
         "label_names": to_json(classifier.label_names_, "label_names_"),
         "exclusive": isinstance(classifier.model_.domain, Simplex),
+        "labels_framed": classifier.labels_framed_,
         "label_type": np.dtype(classifier.label_type_).str,
         "n_features": classifier.n_features_in_,
         "feature_names": to_json(classifier.feature_names_, "feature_names_"),
@@ -108,7 +110,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
 
 
 @ends_with_python
-def load(path: Path | str, device: str = "cpu") -> Any:
+def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
     """Read what ``save`` of a classifier or of a ``SPEN`` wrote, and return the same kind.
 
     Args:
@@ -136,7 +138,7 @@ def load(path: Path | str, device: str = "cpu") -> Any:
         raise CheckpointError(f"{path} cannot be used. {said}") from None
 
 
-def load_classifier(path: Path | str, device: str = "cpu") -> LabelClassifier:
+def load_classifier(path: Path | str, device: str | torch.device = "cpu") -> LabelClassifier:
     """Read a classifier; what else spen writes is refused."""
     loaded = load(path, device)
     if not isinstance(loaded, LabelClassifier):
@@ -148,7 +150,9 @@ def load_classifier(path: Path | str, device: str = "cpu") -> LabelClassifier:
     return loaded
 
 
-def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> LabelClassifier:
+def _rebuild(
+    tensors: dict[str, Tensor], header: dict[str, Any], device: str | torch.device
+) -> LabelClassifier:
     _check_numbers([header[name] for name in ("plan", "history", "refit_history")])
     settings: dict[str, Any] = {
         name: from_json(value, name) for name, value in header["settings"].items()
@@ -162,7 +166,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     size, exclusive = len(set(names.tolist())), bool(header["exclusive"])
     if size != len(names):
         raise CheckpointError("Two of its labels have the same name.")
-    dtype = np.dtype(header["label_type"])
+    dtype, framed = np.dtype(header["label_type"]), bool(header.get("labels_framed", False))
     if not exclusive and dtype.kind not in "biuf":
         raise CheckpointError(f"Its labels would be of the type {dtype}.")
     plan = _plan_from_json(header["plan"], settings.get("features"))
@@ -208,7 +212,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         if digests.ndim != 1 or digests.dtype != np.int64:
             raise CheckpointError("Its digests of rows are no such array as there must be.")
         seen = RowDigests(digests)
-    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype), seen)
+    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype, framed), seen)
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}
