@@ -168,7 +168,7 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
             torch.empty(1, device=generator.device).uniform_(generator=generator)
             seed = hash((generator.initial_seed(), generator.get_offset())) % 2**62
         else:
-            seed = int(torch.randint(2**62, (), generator=generator))
+            seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
         torch.manual_seed(seed)
         fresh = _drawn(generator.device)
         yield
