@@ -69,21 +69,14 @@ def circle(
     return places
 
 
-def log_share(count: int, most: int) -> float:
-    """Return how large a count is beside the largest one, by logarithms, from 0 to 1.
-
-    >>> log_share(0, 99), log_share(9, 99)
-    (0.0, 0.5)
-    """
-    return round(math.log1p(count) / math.log1p(max(most, 1)), 4)
-
-
 def in_brief(count: int) -> str:
-    """Return a count in three signs or so, for where there is no room.
+    """Return a count in four signs at most, for where there is no room.
 
-    >>> in_brief(999), in_brief(8210), in_brief(12_345_678)
-    ('999', '8k', '12M')
+    >>> in_brief(999), in_brief(8210), in_brief(82_100), in_brief(12_345_678)
+    ('999', '8.2k', '82k', '12M')
     """
     if count < 1000:
         return str(count)
+    if count < 9950:
+        return f"{count / 1000:.1f}k"
     return f"{count / 1000:.0f}k" if count < 999_500 else f"{count / 1e6:.0f}M"
