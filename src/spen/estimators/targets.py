@@ -237,7 +237,7 @@ def _of_classes(Y: Any) -> Targets:
     return Targets(matrix, names, exclusive=True, dtype=names.dtype)
 
 
-def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> Any:
+def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int, *, missing: bool = False) -> Any:
     """Return a labelling as a (rows, L) matrix in the order of a fitted model's labels.
 
     It is CSR where Y is sparse or names labels, else dense in a floating type.
@@ -247,6 +247,7 @@ def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> Any:
         names: the labels of the model.
         exclusive: True where the model has one class per row.
         rows: how many rows there must be.
+        missing: whether labels may be nan.
     """
     if exclusive and np.ndim(Y) == 1 and not sparse.issparse(Y):
         values = _array(Y)
@@ -276,7 +277,7 @@ def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> Any:
             f"label; received {matrix.shape}."
         )
     entries: Any = matrix.data if sparse.issparse(matrix) else matrix
-    if not ((entries >= 0) & (entries <= 1)).all():
+    if not ((entries >= 0) & (entries <= 1) | (missing & np.isnan(entries))).all():
         raise InputError("A labelling must hold numbers from 0 to 1, none of them nan.")
     return matrix
 
