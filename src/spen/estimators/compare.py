@@ -137,7 +137,7 @@ class Comparison:
 
     def notes(self) -> list[str]:
         """Return what a reader of the table must know, a sentence each."""
-        rules = [f"{title}: {rule}." for title, rule in SCORES.values()]
+        rules = [f"{title[0].upper()}{title[1:]}: {rule}." for title, rule in SCORES.values()]
         return [
             f"Trained on {self.training_rows:,} rows, judged by {self.held_out_rows:,} others, "
             f"{self.labels:,} labels.",
