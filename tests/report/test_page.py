@@ -4,6 +4,7 @@ import json
 import os
 import re
 from html.parser import HTMLParser
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ def test_pictures_of_labels_show_few_and_say_of_how_many(labels):
     classifier, rows = fitted(labels=labels)
     facts = gather("a page", classifier, Judged.of(rows, "rows"))
     named, pairs = facts["structure"]["named"], facts["pairs"]
-    shown = sum(named["groups"], [])
+    shown = list(chain(*named["groups"]))
     assert len(set(shown)) == min(labels, 24)
     assert np.shape(named["matrix"]) == (len(named["rows"]), len(shown))
     weights = dict(zip(shown, np.transpose(named["matrix"]), strict=True))
@@ -155,7 +156,7 @@ def test_pictures_of_labels_show_few_and_say_of_how_many(labels):
     for name, values in weights.items():
         assert np.allclose(values, chosen[:, structure.label_names.index(name)], atol=6e-4)
     assert len(pairs["energy"]) <= 20
-    assert sorted(sum(pairs["groups"], [])) == list(range(len(pairs["names"])))
+    assert sorted(chain(*pairs["groups"])) == list(range(len(pairs["names"])))
     place = {node: k for k, group in enumerate(pairs["groups"]) for node in group}
     pulled = [pair for *pair, strength in pairs["energy"] if strength < 0]
     assert pulled
