@@ -34,7 +34,7 @@ TUNING = 0.2
 FEWEST_ROWS = 40
 """With fewer, neither the tuning nor the score of so few held-out rows says anything."""
 
-MOST_BOOSTING = 1e8
+MOST_BOOSTING = 5e7
 """Rows × labels × features up to which each label is boosted: some minutes."""
 
 MOST_TREES = 6e5

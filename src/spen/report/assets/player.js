@@ -119,7 +119,7 @@ const spenPlayer = (() => {
       const { names } = this.facts;
       const options = make("datalist", { id: "all-labels" }, ...names.map((name) => make("option", { value: name })));
       const field = make("input", {
-        type: "text", list: "all-labels", placeholder: `show another of ${names.length} labels`, "aria-label": "Show another label",
+        type: "text", size: 26, list: "all-labels", placeholder: `show another of ${names.length} labels`, "aria-label": "Show another label",
         change: () => {
           const label = names.findIndex((name) => plain(name) === plain(field.value));
           if (label < 0) return;
