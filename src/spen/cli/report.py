@@ -40,7 +40,7 @@ def report(
     """
     from spen.errors import InputError
     from spen.estimators.model_file import load_classifier as load
-    from spen.report.page import gather, write_page
+    from spen.report.page import write_report
     from spen.report.subject import isolated
 
     if not source.exists():
@@ -56,8 +56,7 @@ def report(
         if data is not None:
             judged, labels = rows_of(classifier, data, format)
             title = f"{title} on {isolated(Path(data).name)}"
-    facts = gather(title, classifier, judged, labels=labels, folder=folder)
-    write_page(facts, target)
+    write_report(target, title, classifier, judged, labels=labels, folder=folder)
     if json:
         show_json({"page": str(target), "bytes": target.stat().st_size})
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MethodType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -47,6 +47,9 @@ from spen.files import versions
 from spen.kernels.threads import ends_with_python
 from spen.metrics import score_by
 from spen.model import usable_device
+
+if TYPE_CHECKING:
+    from spen.estimators.compare import Comparison
 
 
 class SettingAndMethod:
@@ -362,6 +365,86 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self)
         save(self, path)
+
+    @ends_with_python
+    def report(
+        self,
+        path: Path | str,
+        X: Any = None,
+        Y: Any = None,
+        *,
+        title: str | None = None,
+        comparison: Comparison | None = None,
+    ) -> Path:
+        """Write one HTML page that shows the model, and return where it is (see docs/report.md).
+
+        Args:
+            path: the file to write.
+            X: (n, d) numbers, or a ``spen.Split`` that holds their labels too. Rows that were not
+                trained on say most; without any, the page has what the model alone tells.
+            Y: their labels in any form that ``fit`` takes; nan where one is missing.
+            title: of the page.
+            comparison: what ``compare`` returned, to be shown too.
+        """
+        from spen.report.page import write_report
+        from spen.report.subject import Judged
+
+        self._fitted()
+        if Y is None and isinstance(X, Split):
+            X, Y = X.X, X.Y
+        if (X is None) != (Y is None):
+            raise InputError("report takes rows and their labels, X and Y, or neither of them.")
+        judged = None
+        if X is not None:
+            judged = Judged.of(Split(*self._labelled(X, Y, missing=True)), "the rows given")
+        title = title or type(self).__name__
+        return write_report(path, title, self, judged, comparison=comparison)
+
+    @ends_with_python
+    def compare(
+        self,
+        X: Any,
+        Y: Any,
+        against: Sequence[str] = ("logistic", "chain", "extra_trees", "boosting", "mlp"),
+        *,
+        held_out: float = 0.25,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> Comparison:
+        """Say how these settings do beside scikit-learn's classifiers on the same rows.
+
+        All are trained on part of the rows, this one too (a copy, so that nothing here changes),
+        and the others judge. The probabilities of each are decoded in every way that spen knows,
+        tuned in the same manner: on a fifth of the training part, before all of it is trained on.
+
+        Args:
+            X: (n, d) numbers: training rows.
+            Y: their sets of labels, in any form that ``fit`` takes.
+            against: "logistic" (a logistic regression for each label), "chain" (of logistic
+                regressions), "extra_trees", "boosting" (of histograms, for each label), "mlp".
+                Dense features are standardised where that matters.
+            held_out: the share of rows that judge.
+            random_state: decides which rows these are, and what the others draw.
+            verbose: 1 prints a line for each classifier, when it is done.
+
+        >>> import spen
+        >>> data = spen.exclusive_blocks(n_train=99, n_test=1)
+        >>> clf = spen.SPENClassifier(hidden=(), epochs=2)
+        >>> found = clf.compare(data.train.X, data.train.Y, against=["logistic"])
+        >>> [entry.name for entry in found.entries]
+        ['SPENClassifier', 'logistic']
+        """
+        from spen.estimators.compare import compare
+
+        return compare(
+            self,
+            _plain(X),
+            Y,
+            against,
+            held_out=held_out,
+            random_state=random_state,
+            verbose=verbose,
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name."""

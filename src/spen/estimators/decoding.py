@@ -55,7 +55,7 @@ def decode(soft: Any, decoding: str, tuned: Any) -> np.ndarray:
         return expected_f1(soft, empty=tuned)
     if decoding == "joint":
         raise InputError(
-            'The decoding "joint" looks for the labelling of the lowest energy, which probabilities '
+            'The decoding "joint" is the labelling of the lowest energy, which probabilities '
             "do not tell. Call predict(X), or choose another decoding."
         )
     return apply_threshold(soft, tuned)

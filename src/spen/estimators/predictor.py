@@ -271,22 +271,29 @@ class Diagnosis:
     gaps: np.ndarray | None = None
 
     def histogram(self, bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
-        """Return the counts of rows by steps, and the edges between the bins."""
-        return np.histogram(self.steps, bins=bins)
+        """Return the counts of rows by steps, and the edges between the bins: whole numbers, of
+        which the lower one belongs to a bin."""
+        edges = np.linspace(self.steps.min(), self.steps.max() + 1, bins + 1)
+        return np.histogram(self.steps, bins=np.unique(edges.round().astype(int)))
 
     def __str__(self) -> str:
         low, middle, high = np.percentile(self.steps, [10, 50, 90])
+        steps = (
+            f"steps: {middle:.0f} in the middle, {low:.0f} to {high:.0f} for most, "
+            f"{self.steps.max()} at most"
+        )
         counts, edges = self.histogram()
         longest = max(int(counts.max()), 1)
         bars = [
-            f"  {edges[i]:6.0f} to {edges[i + 1]:<6.0f} {count:7d}  {'#' * (40 * count // longest)}"
+            f"  {edges[i]:6d} to {edges[i + 1] - 1:<6d} {count:7d}  {'#' * (40 * count // longest)}"
             for i, count in enumerate(counts.tolist())
         ]
+        if len(bars) == 1:
+            steps, bars = f"steps: {self.steps.max()} for each row", []
         return "\n".join(
             [
                 f"converged: {100 * self.converged:.1f} % of {len(self.steps)} rows",
-                f"steps: {middle:.0f} in the middle, {low:.0f} to {high:.0f} for most, "
-                f"{self.steps.max()} at most",
+                steps,
                 *bars,
                 f"search errors: {100 * self.search_errors:.1f} % (the truth has a lower energy)",
                 *([] if self.gaps is None else [f"gap: {self.gaps.max():.1e} at most"]),

@@ -114,8 +114,10 @@ def shown_labels(truth: np.ndarray, label_wise: np.ndarray, end: np.ndarray) -> 
     """
     if len(truth) <= SHOWN_LABELS + 4:
         return np.arange(len(truth))
-    likely = np.maximum(end, label_wise)
-    return np.argsort(-(10 * (truth == 1) + likely), kind="stable")[:SHOWN_LABELS]
+    likely, true = np.maximum(end, label_wise), truth == 1
+    # Some that are not true are shown beside however many are.
+    count = max(SHOWN_LABELS, int(true.sum()) + 4)
+    return np.argsort(-(10 * true + likely), kind="stable")[:count]
 
 
 def _add_answers(subject: Subject, rows: np.ndarray, examples: list[dict[str, Any]]) -> None:

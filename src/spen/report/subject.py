@@ -19,7 +19,6 @@ from spen.energies.local import LocalEnergy
 from spen.estimators.base import LabelClassifier
 from spen.estimators.fit import densified
 from spen.estimators.predictor import Predictor, solve
-from spen.estimators.scaling import checked_rows
 from spen.inference.base import Solution
 from spen.inference.descent import Descent
 from spen.metrics import as_array, counts, row_f1
@@ -51,7 +50,7 @@ class Judged:
     """Rows whose labels are known.
 
     Attributes:
-        rows: inputs and labels, the labels in the model's order.
+        rows: inputs as predictors take them, and labels in the model's order.
         name: what to call them, such as "the test rows of bibtex".
         total: how many rows there were before a part was taken.
         numbers: (n,) where each row stood among those, from 0.
@@ -114,7 +113,7 @@ class Subject:
     @cached_property
     def scaled(self) -> Any:
         """The inputs as the feature network takes them."""
-        return self.predictor.scale(checked_rows(self.classifier, self.judged.rows.X))
+        return self.predictor.scale(self.judged.rows.X)
 
     @cached_property
     def solution(self) -> Solution:
