@@ -138,7 +138,9 @@ def test_a_fit_that_ends_before_it_has_settled_says_so(data, monkeypatch):
     LRClassifier(rank=8, C=10.0, random_state=0).fit(X, Y)
 
 
-def test_dmf_starts_from_the_mlp_and_keeps_it(data):
+def test_dmf_starts_from_the_mlp_and_keeps_it(data, monkeypatch):
+    # Side by side with others a run differs in its last bits.
+    monkeypatch.setattr("spen.estimators.fit.MOST_TOGETHER", 0)
     X, Y = data.train.X, data.train.Y
     network = {"hidden": (8,), "dropout": 0.0, "epochs": 8, "random_state": 0}
     plain = MLPClassifier(**network).fit(X, Y)

@@ -20,6 +20,7 @@ def settings(**own):
         "dropout": 0.2,
         "epochs": 6,
         "decoding": "expected_f1",
+        "metric": "f1",
         "held_out": 0.2,
         "folds": "auto",
         "refit": True,
@@ -65,8 +66,9 @@ def test_the_energy_is_trained_on_rows_that_its_scores_have_not_seen(data, monke
     trained_on = []
     original = Fit.run
 
-    def spy(self, plan, kept, held=None):
-        trained_on.append(set(kept.X[:, 0].tolist()))
+    def spy(self, plan, kept=None, held=None):
+        rows = self.rows if kept is None else self.rows.rows(kept)
+        trained_on.append(set(rows.X[:, 0].tolist()))
         return original(self, plan, kept, held)
 
     monkeypatch.setattr(Fit, "run", spy)
@@ -97,6 +99,13 @@ def test_energies_that_judge_a_fold_have_not_seen_it(data, monkeypatch):
     assert trained_on == [200, 200, 200, 300]
 
 
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """Runs are not trained side by side, where they would differ in their last bits."""
+    monkeypatch.setattr("spen.estimators.fit.MOST_TOGETHER", 0)
+
+
+@pytest.mark.usefixtures("one_by_one")
 def test_scores_of_several_models_are_averaged(data):
     common = {"hidden": (8,), "dropout": 0.0, "epochs": 4, "folds": 2, "random_state": 0}
     rows = data.train.X, data.train.Y
@@ -120,6 +129,7 @@ def test_scores_of_several_models_are_averaged(data):
         spen.SPENClassifier(members=2).fit(*rows)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_shared_runs_tell_one_network_from_several(data):
     common = {"hidden": (8,), "dropout": 0.0, "epochs": 2, "folds": 2, "random_state": 0}
     rows = data.train.X, data.train.Y
@@ -152,6 +162,7 @@ def test_a_linear_model_weighs_as_much_as_all_networks(data):
     torch.testing.assert_close(each[2], theirs, atol=0.1, rtol=0)
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_cross_fitting_learns_what_labels_say_of_each_other():
     """Blocks of which exactly one label is on: the energy pays, and clamping works."""
     data = spen.exclusive_blocks(n_train=500, n_test=300, seed=3)

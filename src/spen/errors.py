@@ -46,6 +46,10 @@ class MissingPackageError(SpenError, ImportError):
     """An optional package that the call needs is not installed."""
 
 
+class UndertrainedWarning(UserWarning):
+    """A model that has plainly not learned what there is to learn."""
+
+
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """Return the nearest choice as a hint, and all of them where they are not too many.
 

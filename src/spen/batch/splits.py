@@ -46,6 +46,25 @@ class Split:
         weight = None if self.weight is None else self.weight[index]
         return Split(_rows_of(self.X, index), labels, weight)
 
+    def joined(self, others: Split) -> Split:
+        """Return these rows and then others; those without weights weigh 1.
+
+        >>> Split(np.eye(2), np.ones((2, 1))).joined(Split(np.ones((1, 2)), np.zeros((1, 1)))).Y.T
+        array([[1., 1., 0.]])
+        """
+        weight = None
+        if self.weight is not None or others.weight is not None:
+            both = (np.ones(len(s)) if s.weight is None else s.weight for s in (self, others))
+            weight = np.concatenate(list(both))
+        return Split(_stacked(self.X, others.X), _stacked(self.Y, others.Y), weight)
+
+
+def _stacked(above: Any, below: Any) -> Any:
+    if sparse.issparse(above) and sparse.issparse(below):
+        return sparse.vstack([above, below], format="csr")
+    dense = (part.toarray() if sparse.issparse(part) else part for part in (above, below))
+    return np.concatenate(list(dense))
+
 
 def _rows_of(matrix: Any, index: Any) -> Any:
     return (compressed_rows(matrix, "A split") if sparse.issparse(matrix) else matrix)[index]

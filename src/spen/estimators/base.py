@@ -50,6 +50,7 @@ from spen.model import usable_device
 
 if TYPE_CHECKING:
     from spen.estimators.compare import Comparison
+    from spen.training.checkpoint import Epoch
 
 
 class SettingAndMethod:
@@ -109,6 +110,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     device: str | torch.device = "auto"
     random_state: Any = None
     verbose: int = 0
+    warm_start: bool = False
     remember_rows: bool = False
 
     @abstractmethod
@@ -124,6 +126,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         *,
         label_names: Sequence[Any] | None = None,
         feature_names: Sequence[str] | None = None,
+        eval_set: tuple[Any, Any] | None = None,
+        callbacks: Sequence[Callable[[Epoch], None]] = (),
         checkpoint: Path | str | None = None,
         resume: bool = False,
     ) -> Self:
@@ -136,6 +140,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
             label_names: the names of y's columns, where y does not name them itself.
             feature_names: the names of X's columns, where X does not; the model file keeps them.
+            eval_set: rows and labels of your own to choose, calibrate and tune by, in place of
+                those that are held out of X; the model is trained on all of X, and not on them.
+            callbacks: called after each epoch of each run with its ``Epoch``. Runs that are
+                trained side by side have one for all of them.
             checkpoint: a folder that holds how far the fit is, all trials, folds and members of it.
                 It may be deleted when the model is saved.
             resume: go on from there, if something is there. The result is bit-equal, on CPU, to a
@@ -165,16 +173,24 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             inputs, weight = inputs[counts], weight[counts] / weight.max()
             weight = weight / weight.mean()
             targets = replace(targets, matrix=targets.matrix[counts])
-        scaling = Scaling.of(inputs)
+        going_on = self.warm_start and hasattr(self, "predictor_")
+        scaling = self.predictor_.scaling if going_on else Scaling.of(inputs)
         n_rows, n_features = inputs.shape
         size = len(targets.names)
-        shape = Shape(n_rows, n_features, size, scaling.sparse, targets.exclusive)
+        known = size, scaling.sparse, targets.exclusive
+        shape = Shape(n_rows, n_features, *known, held_given=eval_set is not None)
         plan = self.plan(shape)
+        if going_on:
+            self._check_same(shape, targets)
+            plan = plan.like(self.plan_)
         weights = label_weights(self.label_weight, targets)
         if weights is not None:
             weights = weights / weights.max()
             weights = weights / weights.mean()
         rows = Split(scaling.transform(inputs), targets.matrix, weight)
+        held = None
+        if eval_set is not None:
+            held = self._held(eval_set, targets, scaling, shape)
         domain = Simplex(size) if targets.exclusive else UnitBox(size)
         fitted = fit(
             plan,
@@ -184,6 +200,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             label_weight=weights,
             device=usable_device(self.device),
             title="fit" if self.verbose else None,
+            held=held,
+            start=self.model_ if going_on else None,
+            callbacks=callbacks,
             checkpoint=checkpoint,
             resume=resume,
         )
@@ -249,6 +268,32 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             return scipy_sparse.vstack(rows, format="csr").astype(self.label_type_)
         kind = self.classes_.dtype if exclusive else self.label_type_
         return self._framed(_joined(parts, inputs.shape[0], kind), X)
+
+    @ends_with_python
+    def predict_proba(self, X: Any, known: Any = None) -> Any:
+        """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
+
+        Classes have probabilities that sum to 1. DataFrames come as from ``predict``.
+        """
+        inputs, known = self._inputs(X, known)
+        parts = self._fitted().probabilities(inputs, known)
+        soft = _joined((part.cpu().numpy() for part in parts), inputs.shape[0], np.float32)
+        return self._framed(soft, X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of rows on which every label, or the class, is right.
+
+        Args:
+            X: (n, d) numbers.
+            y: labels in any form that ``fit`` takes. A label that ``fit`` has not seen counts as
+                one that was missed, and nan as one that is not known.
+            sample_weight: (n,) how much each row counts.
+        """
+        truth, labels = self._judged(X, y)
+        both, sizes, known = counts(truth, labels, axis=1)
+        judged = known > 0
+        weight = None if sample_weight is None else np.asarray(sample_weight)[judged]
+        return float(np.average((sizes == 2 * both)[judged], weights=weight))
 
     @ends_with_python
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
@@ -459,6 +504,30 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             check_is_fitted(self)
         return self.predictor_
 
+    def _check_same(self, shape: Shape, targets: Targets) -> None:
+        """Raise unless a fit can go on from here on such rows."""
+        names, exclusive = self.label_names_.tolist(), self.predictor_.exclusive
+        same = names == targets.names.tolist() and exclusive == shape.exclusive
+        if not same or shape.features != self.n_features_in_:
+            raise InputError(
+                "warm_start=True goes on from the model as it is, so X and y must have the "
+                f"features and labels of the fit before, {self.n_features_in_} and {len(names)}; "
+                f"received {shape.features} and {len(targets.names)}, or others. Set "
+                "warm_start=False to begin anew."
+            )
+
+    def _held(self, given: Any, targets: Targets, scaling: Scaling, shape: Shape) -> Split:
+        """Return the rows that a user gave to tune by."""
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise InputError("eval_set must be a pair: rows and their labels.")
+        inputs = check_array(_plain(given[0]), input_name="eval_set", estimator=self, **CHECKS)
+        if inputs.shape[1] != shape.features:
+            raise InputError(
+                f"The rows of eval_set have {inputs.shape[1]} features, and X has {shape.features}."
+            )
+        labels = align(given[1], targets.names, targets.exclusive, inputs.shape[0], missing=True)
+        return Split(scaling.transform(inputs), labels)
+
     def _inputs(self, X: Any, known: Any = None) -> tuple[Any, np.ndarray | None]:
         inputs = checked_rows(self, _plain(X))
         rows = inputs.shape[0]
@@ -510,8 +579,10 @@ class NetworkClassifier(LabelClassifier):
     dropout: str | float = "auto"
     input_dropout: str | float = "auto"
     weight_decay: str | float = "auto"
+    lr: str | float = "auto"
     epochs: str | int = "auto"
     batch_size: str | int = "auto"
+    early_stopping: bool | int = False
 
 
 def _plain(X: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from spen.estimators.base import LabelClassifier, NetworkClassifier
 from spen.estimators.plan import Plan, Shape
@@ -43,8 +43,13 @@ class SPENClassifier(NetworkClassifier):
         features_lr: the learning rate of the feature network, where it is to differ from that of
             the local energy; a network that was trained before wants a small one.
         weight_decay: regularisation of the weights.
+        lr: the learning rate of the feature network and the labels' scores; an energy has its own.
         epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
         batch_size: rows in a mini-batch.
+        early_stopping: True ends a stage after 5 epochs (a number: after so many) in which the
+            score of the held-out rows was not better, and keeps the best; the last fit on all rows
+            makes as many epochs. These rows calibrate and tune too, so ``held_out_score_`` is then
+            a little too good. The defaults, with rates that fall to zero, do not need it.
         metric: what it is to be good at, and what ``score`` returns: "f1" (averaged over rows),
             "micro_f1" (of all decisions), "macro_f1" (averaged over labels), "subset" (rows with
             every label right), "hamming" (labels that are right); classes have their accuracy.
@@ -55,7 +60,8 @@ class SPENClassifier(NetworkClassifier):
             for "subset" that or "joint" (the labelling of the lowest energy), as held-out rows
             say. Classes take the most probable one.
         label_weight: how much each label counts in the loss: one number a label, or a dict
-            from names to numbers (others count 1).
+            from names to numbers (others count 1), or "balanced": in inverse proportion to how
+            many rows have the label.
         held_out: the share of rows on which dropout is chosen, probabilities are calibrated
             and decoding is tuned.
         folds: how many such shares are held out, one after the other; each is one more
@@ -67,7 +73,11 @@ class SPENClassifier(NetworkClassifier):
             True for at least 1,000 features that are mostly zero, where the other settings of
             the energy and its training are left as they are (see docs/classifier.md).
         members: how many label-wise networks are trained, from seeds of their own, and averaged;
-            above 1 it needs cross_fit, or energy="local".
+            above 1 it needs cross_fit, or energy="local". "auto" is 1, or 3 for the best.
+        preset: how much time to spend on what is left open: "fast" tries nothing, trains two
+            models and takes about a quarter of the time of "default"; "best" averages three
+            networks (over sparse rows a logistic regression too), trains the energy apart on
+            cross-fitted scores of theirs, and takes three to five times as long.
         linear_member: average a logistic regression of the inputs in, with as much weight as
             all networks together; networks and linear models err in different places. "auto"
             does so where an "auto" of cross_fit is True.
@@ -81,6 +91,8 @@ class SPENClassifier(NetworkClassifier):
         random_state: decides all random draws; None draws anew each time.
         verbose: 1 shows what is being tried, how far it is and the best held-out score: a bar on a
             terminal or in a notebook (with ipywidgets), lines on stderr elsewhere.
+        warm_start: True lets another ``fit`` go on from the model that is there, with its sizes
+            and its scaling of features. Held-out rows may then have been trained on before.
         remember_rows: keep a digest of each training row, in the model file too, so that
             ``seen_in_training`` can tell them from others. Whoever holds such a file can find out
             whether a row that they know was among them.
@@ -108,7 +120,8 @@ class SPENClassifier(NetworkClassifier):
     inference: str | Inference = field(default="auto", kw_only=False)
     objective: str | Objective = field(default="unrolled", kw_only=False)
     cross_fit: str | bool = "auto"
-    members: int = 1
+    members: str | int = "auto"
+    preset: Literal["fast", "default", "best"] = "default"
     linear_member: str | bool = "auto"
     missing: str | float = 0.0
     stages: Any = "auto"

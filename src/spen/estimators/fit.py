@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -21,11 +22,11 @@ from spen.domains import Domain, Simplex
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
-from spen.errors import InputError
+from spen.errors import InputError, UndertrainedWarning
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import BEST_FOR, decode, tune_decodings
 from spen.estimators.plan import LINEAR, Plan
-from spen.estimators.predictor import Predictor, lowest, solve
+from spen.estimators.predictor import Predictor, level_of_caller, lowest, solve
 from spen.estimators.progress import SILENT, Progress, epochs_of, in_words, showing
 from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity, LabelScores
@@ -34,7 +35,7 @@ from spen.kernels.threads import threads_for
 from spen.metrics import METRICS, best_f1, row_scores
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
-from spen.training.checkpoint import History, RunFolder, describe
+from spen.training.checkpoint import Epoch, History, RunFolder, describe
 from spen.training.loop import train
 from spen.training.together import goes_together, train_together
 
@@ -89,6 +90,9 @@ def fit(
     label_weight: np.ndarray | None = None,
     device: torch.device | None = None,
     title: str | None = None,
+    held: Split | None = None,
+    start: SPEN | None = None,
+    callbacks: Sequence[Callable[[Epoch], None]] = (),
     checkpoint: Path | str | None = None,
     resume: bool = False,
 ) -> Fitted:
@@ -102,6 +106,10 @@ def fit(
         label_weight: (L,) how much each label counts.
         device: where to train; None is the CPU.
         title: of what is shown of its progress; None shows nothing.
+        held: rows to choose, calibrate and tune by, in place of shares of ``rows``; all of those
+            are then trained on at once.
+        start: a model to go on from, of the plan's sizes; None begins anew.
+        callbacks: called after each epoch.
         checkpoint: a folder for the checkpoints of all runs.
         resume: whether to go on in that folder.
     """
@@ -112,7 +120,18 @@ def fit(
         )
     # Not from numpy's global generator, which belongs to the user.
     drawn = secrets.randbelow(2**31) if seed is None else seed
+    folds = None
+    if held is not None:
+        if plan.cross_fit:
+            raise InputError(
+                "eval_set takes the place of held-out rows, and cross_fit=True holds out every row "
+                "once. Leave eval_set out, or set cross_fit=False."
+            )
+        folds = [(np.arange(len(rows)), len(rows) + np.arange(len(held)))]
+        rows, plan = rows.joined(held), replace(plan, refit=False)
+        plan = replace(plan, rivals=tuple(replace(each, refit=False) for each in plan.rivals))
     work = Fit(rows, domain, drawn, label_weight, device or torch.device("cpu"))
+    work = replace(work, folds=folds, start=start, callbacks=tuple(callbacks))
     if checkpoint is None:
         return _fit(work, plan, title)
     identity = {"settings": describe(plan), "rows, weights or device": work.same(rows)}
@@ -124,7 +143,7 @@ def fit(
 def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
     """Carry out a plan."""
     rows = work.rows
-    folds = folds_by(rows.Y, plan.held_out, plan.folds, work.seed)
+    folds = work.folds or folds_by(rows.Y, plan.held_out, plan.folds, work.seed)
     with showing(title, epochs_of(plan, len(folds))) as progress:
         work = replace(work, progress=progress)
         plan, trial, _ = work.choose(plan, folds)
@@ -150,9 +169,12 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
         model, refit_history = result.model, None
         if plan.refit:
             progress.begin("training on all rows")
+            if plan.stops_early:
+                plan = plan.stopped(result.history)
             progress.left(work.epochs_left(plan))
             model, refit_history = work.run(plan)
     verdict = result.verdict
+    warn_if_undertrained(plan, work.domain, result)
     return Fitted(
         model, plan, verdict.calibration, verdict.tuned, verdict.score, result.history,
         refit_history,
@@ -359,6 +381,9 @@ class Fit:
         device: where to train.
         progress: is told what goes on.
         folder: for the checkpoints of all runs, or None.
+        folds: given ones, or None.
+        start: a model to go on from, or None.
+        callbacks: called after each epoch.
         ready: runs that were made side by side with others, until they are asked for.
     """
 
@@ -369,6 +394,9 @@ class Fit:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     progress: Progress = SILENT
     folder: RunFolder | None = None
+    folds: Folds | None = None
+    start: SPEN | None = None
+    callbacks: tuple[Callable[[Epoch], None], ...] = ()
     ready: dict[Hashable, tuple[SPEN, History]] = field(default_factory=dict)
 
     def choose(self, plan: Plan, folds: Folds) -> tuple[Plan, HeldOut | None, list[Verdict]]:
@@ -413,7 +441,7 @@ class Fit:
             self.progress.fold(number, len(folds))
             rows = self.rows.rows(held)
             # Watching costs time, and the history of one fold is kept.
-            watched = None if runs or plan.raw else rows
+            watched = None if (runs or plan.raw) and not plan.stops_early else rows
             runs.append(self.run(plan, kept, watched))
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
             if plan.wants_joint:
@@ -436,7 +464,7 @@ class Fit:
             refit: whether they are to be carried out on all rows too.
         """
         # What is shared with other fits must not depend on what it was trained beside.
-        if SHARED.get() is not None:
+        if SHARED.get() is not None or self.start is not None:
             return
         parts = [kept for kept, _ in folds] + ([np.arange(len(self.rows))] if refit else [])
         groups: dict[str, list[tuple[Fit, Plan, np.ndarray]]] = {}
@@ -446,7 +474,7 @@ class Fit:
                 groups.setdefault(shape, []).extend((fit, one, kept) for kept in parts)
         for jobs in groups.values():
             fit, plan, kept = jobs[0]
-            if plan.base is not None or not plan.stages or len(jobs) == 1:
+            if plan.base is not None or not plan.stages or len(jobs) == 1 or plan.stops_early:
                 continue
             model = fit._begin(plan, kept)
             weights = sum(weight.numel() for weight in model.parameters())
@@ -460,7 +488,7 @@ class Fit:
                 [kept for _, _, kept in jobs],
                 seed=self.seed,
                 label_weight=self.label_weight,
-                callbacks=self.progress.training(len(jobs)),
+                callbacks=(*self.progress.training(len(jobs)), *self.callbacks),
                 checkpoint=self.folder,
             )
             for (fit, plan, kept), model in zip(jobs, models, strict=True):
@@ -524,7 +552,9 @@ class Fit:
     def _begin(self, plan: Plan, kept: np.ndarray) -> SPEN:
         """Return a new model, not trained."""
         model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
-        if not plan.raw:
+        if self.start is not None:
+            continue_from(self.start, model)
+        elif not plan.raw:
             start_at_frequencies(model, self.rows.Y[kept], plan.stages[0].objective)
         return model
 
@@ -561,7 +591,7 @@ class Fit:
             # Watched, not obeyed: cheaper than the verdict on the last epoch.
             score=accuracy if isinstance(self.domain, Simplex) else best_f1,
             label_weight=self.label_weight,
-            callbacks=self.progress.training(),
+            callbacks=(*self.progress.training(), *self.callbacks),
             checkpoint=self.folder,
         )
 
@@ -570,6 +600,53 @@ def label_wise_parts(model: SPEN) -> tuple[Features, LocalEnergy]:
     """Return the feature network and the local energy of a label-wise model."""
     (local,) = [term for term in energy_terms(model.energy) if isinstance(term, LocalEnergy)]
     return model.features, local
+
+
+def continue_from(start: SPEN, model: SPEN) -> None:
+    """Give a model the weights of another."""
+    weights = start.state_dict()
+    wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    if {name: tensor.shape for name, tensor in weights.items()} != wanted:
+        raise InputError(
+            "warm_start=True goes on from a model of other sizes than the settings ask for. Set "
+            "warm_start=False to begin anew."
+        )
+    model.load_state_dict(weights)
+
+
+STEEP = 0.1
+"""The share of all that the loss falls which may be left to the last quarter of a run."""
+
+
+def warn_if_undertrained(plan: Plan, domain: Domain, result: HeldOut) -> None:
+    """Warn of a model that is no better than a constant, or whose loss is still falling."""
+    if plan.raw:
+        return
+    truth = densified(result.scores.Y)
+    known = ~np.isnan(truth)
+    shares = np.where(known, truth, 0).sum(0) / np.maximum(known.sum(0), 1)
+    constant = np.tile(shares.astype(np.float32), (len(truth), 1))
+    best = judge(replace(plan, decoding="auto", raw=False), domain, truth, constant).score
+    losses = [epoch.loss for epoch in result.history.epochs if epoch.stage != LINEAR]
+    quarter = max(1, len(losses) // 4)
+    falls = len(losses) > 1 and (
+        losses[-1 - quarter] - losses[-1] > max(STEEP * (losses[0] - losses[-1]), 0)
+    )
+    if result.verdict.score <= best:
+        problem = (
+            f"scores {100 * result.verdict.score:.1f} on held-out rows, no more than the "
+            f"{100 * best:.1f} of predicting the same for every row"
+        )
+    elif falls and len({epoch.stage for epoch in result.history.epochs}) == 1:
+        problem = "was still learning fast when its training ended"
+    else:
+        return
+    warnings.warn(
+        f"The model {problem}. Give it more epochs, wider layers or more rows, or leave these "
+        "settings to SPENClassifier.",
+        UndertrainedWarning,
+        stacklevel=level_of_caller(),
+    )
 
 
 @torch.no_grad()

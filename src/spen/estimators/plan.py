@@ -12,12 +12,14 @@ from spen.domains import Domain
 from spen.energies.base import UnsizedEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
+from spen.errors import InputError
 from spen.features import MLP, Features, Identity, LabelScores, Linear, as_features
 from spen.inference.base import Inference
 from spen.kernels.threads import threads_for
 from spen.model import SPEN
 from spen.objectives.base import Objective
 from spen.objectives.label_wise import CrossEntropy
+from spen.training.checkpoint import History
 from spen.training.stage import Stage
 
 HELD_OUT = 0.2
@@ -40,6 +42,7 @@ class Shape:
         labels: L.
         sparse: whether the features are mostly zero.
         exclusive: whether each row has one class, not a set of labels.
+        held_given: whether rows to tune by are given beside them.
     """
 
     rows: int
@@ -47,6 +50,7 @@ class Shape:
     labels: int
     sparse: bool
     exclusive: bool
+    held_given: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,37 @@ class Plan:
     def is_label_wise(self) -> bool:
         """Whether there is nothing to train but the label-wise model."""
         return self.stages == (self.trial,) and not self.cross_fit
+
+    def like(self, fitted: Plan) -> Plan:
+        """Return this plan, or the rival of it, with the choice that another fit has made."""
+        if fitted.cross_fit or self.cross_fit:
+            raise InputError(
+                "warm_start=True goes on where the energy was trained together with its features. "
+                "Set cross_fit=False in both fits, or warm_start=False."
+            )
+        wanted = fitted.chosen.hidden
+        plans = [plan for plan in (self, *self.rivals) if plan.chosen.hidden == wanted]
+        if not plans:
+            raise InputError(
+                f"warm_start=True goes on with layers of {wanted}, and the settings ask for "
+                f"{self.chosen.hidden}. Set warm_start=False to begin anew."
+            )
+        return replace(fitted.chosen.apply(plans[0]), rivals=())
+
+    def stopped(self, history: History) -> Plan:
+        """Return the plan with as many epochs as were best in a run that stopped early."""
+        stages = tuple(
+            replace(stage, epochs=max(1, history.best_epoch(stage.name)), patience=None)
+            if stage.patience is not None
+            else stage
+            for stage in self.stages
+        )
+        return replace(self, stages=stages)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether held-out rows end its stages."""
+        return any(stage.patience is not None for stage in self.stages)
 
     def trial_plan(self) -> Plan:
         """Return the plan by which a choice is tried."""

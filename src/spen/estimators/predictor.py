@@ -238,11 +238,11 @@ def warn_unless_converged(endings: list[tuple[Tensor, Tensor]]) -> None:
             f"{solution.describe()} The best that was found is returned; more steps or time, or "
             "a smaller rate (inference=...) may help.",
             ConvergenceWarning,
-            stacklevel=_level_of_caller(),
+            stacklevel=level_of_caller(),
         )
 
 
-def _level_of_caller() -> int:
+def level_of_caller() -> int:
     """Return how many calls up a warning finds the line that is not spen's own."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("spen."):

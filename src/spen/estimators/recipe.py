@@ -58,11 +58,19 @@ MISSING = (0.1, 0.25, 0.5)
 """Shares of missing labels that are tried where they are to be chosen."""
 
 AUTO = ("inference", "hidden", "dropout", "input_dropout", "weight_decay", "epochs", "batch_size")
-DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "stages"), "auto")
+DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "lr", "stages"), "auto")
+DEFAULTS |= {"preset": "default", "early_stopping": False}
 DEFAULTS |= {"energy": "label", "objective": "unrolled", "missing": 0.0}
 DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False}
 DEFAULTS |= {"features": None, "features_lr": None}
 """What make_plan takes where a classifier has no such setting."""
+
+
+PRESETS = ("fast", "default", "best")
+"""How much time a fit may take: about a quarter, once, and three to five times as long."""
+
+PATIENCE = 5
+"""Epochs without a better score before a stage ends, where early stopping is asked for."""
 
 
 def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
@@ -73,6 +81,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         shape: of the data.
     """
     settings = DEFAULTS | settings
+    settings |= preset_of(settings, shape)
     settings |= averaging_of(settings, shape)
     own = own_settings(settings)
     common = training_of(own, shape)
@@ -81,7 +90,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     features = settings["features"]
     if features is not None:
         hidden = ()
-        common["lr"] = RATE
+        common["lr"] = own.get("lr", RATE)
     cross_fit = bool(settings["cross_fit"])
     # Chosen on held-out rows, it is set in every stage later.
     missing = own.get("missing", 0.0)
@@ -130,6 +139,15 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         prediction = Prediction(stages[-1].objective, solver)
         if isinstance(stages[0].objective, CrossEntropy) and not cross_fit:
             local = stages[0]
+    if settings["early_stopping"]:
+        if cross_fit:
+            raise InputError(
+                "early_stopping stops a training run by held-out rows, and cross_fit=True has "
+                "many runs, some without such rows. Leave one of the two out."
+            )
+        epochs = PATIENCE if settings["early_stopping"] is True else settings["early_stopping"]
+        stages = tuple(replace(each, patience=int(epochs), keep="best") for each in stages)
+        local = stages[0] if len(stages) == 1 and len(energy.terms) == 1 else local
     plan = Plan(
         choices=tuple(
             replace(choice, missing=part)
@@ -158,7 +176,8 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
     Where labels exclude each other, scores that are linear in x and an energy that has learned
     the labels well beat a network, which fits the rows before the energy has learned anything.
     """
-    if not is_auto(settings["epochs"]) or not is_auto(settings["stages"]):
+    own = any(not is_auto(settings[name]) for name in ("epochs", "stages", "lr"))
+    if own or settings["preset"] == "fast":
         return ()
     if shape.sparse or shape.exclusive or shape.rows > VERY_MANY_ROWS:
         return ()
@@ -171,6 +190,32 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
 
 LINEAR_EPOCHS = 100
 """Passes over the data for a linear model with an energy, which has to learn slowly and well."""
+
+
+def preset_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return the settings that a preset has for what was left open."""
+    preset, stopped = settings["preset"], settings["early_stopping"]
+    one_of(preset, PRESETS, "preset")
+    if not isinstance(stopped, bool | np.bool_):
+        check_whole(stopped, "early_stopping")
+    chosen: dict[str, Any] = {"members": 1}
+    if preset == "fast":
+        # What most data like, tried once.
+        if settings["features"] is None:
+            chosen["dropout"], chosen["input_dropout"] = DROPOUTS[shape.sparse]
+        if settings["cross_fit"] is not True:
+            chosen |= {"cross_fit": False, "folds": 1, "linear_member": False}
+    elif (
+        preset == "best"
+        and _trains_apart(settings)
+        and not (shape.exclusive or shape.held_given or stopped)
+    ):
+        linear = shape.sparse and shape.features <= LARGEST_LINEAR // shape.labels
+        chosen |= {"members": BEST_MEMBERS, "cross_fit": True, "linear_member": linear}
+    return {name: value for name, value in chosen.items() if is_auto(settings[name])}
+
+
+BEST_MEMBERS = 3
 
 
 def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
@@ -192,6 +237,7 @@ def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
         and VERY_FEW_ROWS <= shape.rows <= VERY_MANY_ROWS
     )
     auto = pays and is_auto(given["cross_fit"]) and _trains_apart(settings)
+    auto = auto and not settings["early_stopping"] and not shape.held_given
     return {name: auto if is_auto(value) else bool(value) for name, value in given.items()}
 
 
@@ -215,7 +261,7 @@ def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
         "epochs": own.get("epochs", _epochs(shape, batch)),
         "batch_size": batch,
         "weight_decay": own.get("weight_decay", DECAY),
-        "lr": _rate(hidden, shape),
+        "lr": own.get("lr", _rate(hidden, shape)),
         "global_lr": ENERGY_RATE,
         "optimiser": "adamw",
         "schedule": "cosine",
@@ -243,6 +289,8 @@ def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
             "cross_fit=True ends with networks that are trained on all rows, and refit=False "
             "leaves that out. Leave one of the two out."
         )
+    if is_auto(folds) and settings.get("early_stopping"):
+        folds = 1
     if is_auto(folds):
         # One held-out share of few rows says little; but classes need no fine calibration.
         few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and not shape.exclusive
@@ -369,6 +417,7 @@ RULES = {
     "dropout": "share",
     "input_dropout": "share",
     "weight_decay": "zero or more",
+    "lr": "positive",
     "epochs": "whole",
     "batch_size": "whole",
     "missing": "share",
@@ -433,7 +482,8 @@ def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
             "A stage of a classifier cannot have patience: held-out rows calibrate and tune, so "
             "they must not stop training too. Set its epochs, and leave patience out."
         )
-    both = [name for name in ("epochs", "batch_size", "weight_decay") if name in own]
+    both = [name for name in ("epochs", "batch_size", "weight_decay", "lr") if name in own]
+    both += ["early_stopping"] if own["early_stopping"] else []
     both += ["features_lr"] if own["features_lr"] is not None else []
     if both and not cross_fit:
         raise InputError(

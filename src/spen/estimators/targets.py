@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from spen.batch.arrays import object_array, unmasked
 from spen.batch.rows import compressed_rows
-from spen.errors import InputError, did_you_mean
+from spen.errors import InputError, did_you_mean, one_of
 
 _SETS = (list, tuple, set, frozenset)
 
@@ -397,6 +397,11 @@ def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
     if value is None:
         return None
     names = targets.names.tolist()
+    if isinstance(value, str):
+        one_of(value, ("balanced",), "label_weight")
+        counts = np.asarray((targets.matrix == 1).sum(0)).ravel()
+        # A label that no row has is as one that a single row has.
+        value = 1 / np.maximum(counts, 1)
     if isinstance(value, dict):
         unknown = [name for name in value if name not in set(names)]
         if unknown:
