@@ -280,21 +280,6 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         soft = _joined((part.cpu().numpy() for part in parts), inputs.shape[0], np.float32)
         return self._framed(soft, X)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the share of rows on which every label, or the class, is right.
-
-        Args:
-            X: (n, d) numbers.
-            y: labels in any form that ``fit`` takes. A label that ``fit`` has not seen counts as
-                one that was missed, and nan as one that is not known.
-            sample_weight: (n,) how much each row counts.
-        """
-        truth, labels = self._judged(X, y)
-        both, sizes, known = counts(truth, labels, axis=1)
-        judged = known > 0
-        weight = None if sample_weight is None else np.asarray(sample_weight)[judged]
-        return float(np.average((sizes == 2 * both)[judged], weights=weight))
-
     @ends_with_python
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn what ``predict_proba`` returns into labels of 0 and 1, (n, L).
