@@ -331,8 +331,8 @@ class Fit:
             return plans[0], None, []
         some = folds[: plan.trial_folds]
         self.train_ahead([each.trial_plan() for each in plans], some)
-        # A logistic regression that is averaged in is the same in all trials of a fold.
-        alike = plan.linear_member and SHARED.get() is None
+        # What is averaged in beside networks is the same in all trials of a fold.
+        alike = (plan.linear_member or plan.bases) and SHARED.get() is None
         with sharing_runs() if alike else nullcontext():
             trials = [self.hold_out(each.trial_plan(), some) for each in plans]
         verdicts = [trial.verdict for trial in trials]
@@ -426,10 +426,11 @@ class Fit:
         if (ready := self.ready.pop(self._key(plan, kept), None)) is not None:
             return ready
         shared = SHARED.get()
-        if shared is None or not plan.is_label_wise:
+        if shared is None or not (plan.is_label_wise or (plan.base and not plan.stages)):
             return self._run(plan, kept, held)
         same = f"{self.same(self.rows.rows(kept))} {self.seed}"
-        key = (describe(plan.stages), describe(plan.chosen), str(plan.linear), same)
+        made_of = plan.base or plan.chosen
+        key = (describe(plan.stages), describe(made_of), str(plan.linear), same)
         return shared.get(key, lambda: self._run(plan, kept, held))
 
     def same(self, kept: Split) -> str:
@@ -443,7 +444,7 @@ class Fit:
 
     def _run(self, plan: Plan, kept: np.ndarray, held: Split | None) -> tuple[SPEN, History]:
         if plan.base is not None:
-            features, seen = plan.base.fit(self.rows.rows(kept))
+            features, seen = plan.base.fit(self.rows.rows(kept), self.seed)
             apart, history = self.run_energy(plan, seen)
             return SPEN(features, apart.energy, self.domain).to(self.device), history
         model = self._begin(plan, kept)

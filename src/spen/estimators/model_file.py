@@ -16,6 +16,7 @@ from spen.batch.splits import RowDigests
 from spen.domains import Domain, Simplex, UnitBox
 from spen.errors import CheckpointError, InputError, SpenError, choose
 from spen.estimators.base import LabelClassifier
+from spen.estimators.bases import base_from_json, base_to_json, bases_from_json, bases_to_json
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import DECODINGS
 from spen.estimators.fit import Fitted
@@ -34,7 +35,7 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw", "rivals")
+NOT_KEPT = ("prediction", "base", "bases", "tried", "criterion", "raw", "rivals")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 
@@ -44,6 +45,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     if not isinstance(settings["random_state"], int | None):
         # A generator has done its work; a number would pretend that the fit can be repeated.
         settings["random_state"] = None
+    base = base_to_json(settings.pop("base", None))
     header = {
         "kind": KIND,
         "class": _class_name(type(classifier)),
@@ -61,6 +63,12 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "notes": classifier.notes_,
     }
     tensors = {f"model/{name}": t for name, t in classifier.model_.state_dict().items()}
+    if base is not None:
+        header["settings"]["base"] = base
+    if bases := classifier.plan_.bases:
+        features: Any = classifier.model_.features
+        header["plan"]["bases"] = bases_to_json(bases, features.networks[-len(bases) :])
+        classifier.notes_ |= _base_notes(bases, features, tensors)
     predictor = classifier.predictor_
     scaling, calibration = predictor.scaling, predictor.calibration
     arrays = {
@@ -108,7 +116,8 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     _check_finite(tensors)
     _check_numbers([header[name] for name in ("plan", "history", "refit_history")])
     settings: dict[str, Any] = {
-        name: from_json(value, name) for name, value in header["settings"].items()
+        name: base_from_json(value) if name == "base" else from_json(value, name)
+        for name, value in header["settings"].items()
     }
     settings["device"] = device
     classifier = choose(header["class"], classes(), "class")(**settings)
@@ -244,10 +253,21 @@ def _plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def _plan_from_json(described: dict[str, Any]) -> Plan:
-    plain = {name: from_json(value, name) for name, value in described.items()}
+    bases = bases_from_json(described.get("bases", []))
+    plain = {name: from_json(each, name) for name, each in described.items() if name != "bases"}
     plain["choices"] = tuple(typed(Choice(**choice)) for choice in plain["choices"])
     prediction = typed(Prediction(plain.pop("objective"), plain.pop("inference")))
-    return typed(Plan(prediction=prediction, **plain))
+    return typed(Plan(prediction=prediction, bases=bases, **plain))
+
+
+def _base_notes(bases: Any, features: Any, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Say how much of a file each base takes."""
+    notes, first = {}, len(features.networks) - len(bases)
+    for k, base in enumerate(bases):
+        parts = under(f"model/features.networks.{first + k}.", tensors)
+        size = sum(tensor.nbytes for tensor in parts.values())
+        notes[f"base {k + 1}"] = f"{type(base.estimator).__name__}, {size / 1e6:.1f} MB"
+    return notes
 
 
 def _history_to_json(history: History | None) -> list[dict[str, Any]] | None:
