@@ -158,9 +158,8 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
     """
     work.train_ahead([plan.label_wise()], folds[trial.folds if trial else 0 :], refit=True)
     scored = work.hold_out(plan.label_wise(), folds, trial)
-    soft = cross_fitted(work, plan, folds, scored)
+    soft, energy, history = cross_fitted(work, plan, folds, scored)
     verdict = judge(plan, work.domain, densified(scored.scores.Y), soft)
-    energy, history = work.run_energy(plan, scored.scores)
     label_wise, refit_history = work.run(plan.label_wise())
     features = label_wise.features
     if not isinstance(features, LabelScores):
@@ -171,14 +170,18 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
     )
 
 
-def cross_fitted(work: Fit, plan: Plan, folds: Folds, scored: HeldOut) -> np.ndarray:
-    """Return what energies predict of held-out rows (n, L), each trained on the other folds'."""
+def cross_fitted(
+    work: Fit, plan: Plan, folds: Folds, scored: HeldOut
+) -> tuple[np.ndarray, SPEN, History]:
+    """Return what energies predict of held-out rows (n, L), each trained on the other folds', and
+    an energy that is trained on all of them."""
+    parts = [np.flatnonzero(np.isin(scored.rows, kept)) for kept, _ in folds]
+    runs = work.run_energies(plan, scored.scores, [*parts, np.arange(len(scored.rows))])
     softs = []
-    for kept, held in folds:
-        others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
-        model, _ = work.run_energy(plan, scored.scores.rows(others))
-        softs.append(solve(model, plan.prediction, scored.scores.rows(own).X).y.cpu().numpy())
-    return np.concatenate(softs)
+    for (model, _), (_, held) in zip(runs, folds, strict=False):
+        own = scored.scores.rows(np.flatnonzero(np.isin(scored.rows, held)))
+        softs.append(solve(model, plan.prediction, own.X).y.cpu().numpy())
+    return np.concatenate(softs), *runs[-1]
 
 
 def folds_by(
@@ -472,10 +475,31 @@ class Fit:
 
     def run_energy(self, plan: Plan, kept: Split) -> tuple[SPEN, History]:
         """Train the energy of a plan alone, on rows whose inputs are its features."""
-        width = kept.X.shape[1]
-        energy = plan.energy.size(width, self.domain)
-        model = SPEN(Identity(width), energy, self.domain, seed=self.seed).float()
+        model = self._begin_energy(plan, kept.X.shape[1])
         return model, self.train(model, plan, kept, None)
+
+    def run_energies(
+        self, plan: Plan, rows: Split, parts: Sequence[np.ndarray]
+    ) -> list[tuple[SPEN, History]]:
+        """Train the energy of a plan on each of several parts of rows, side by side if it can."""
+        models = [self._begin_energy(plan, rows.X.shape[1]).to(self.device) for _ in parts]
+        if SHARED.get() is not None or not goes_together(models[0], plan.stages):
+            return [self.run_energy(plan, rows.rows(part)) for part in parts]
+        history = train_together(
+            models,
+            plan.stages,
+            rows,
+            parts,
+            seed=self.seed,
+            label_weight=self.label_weight,
+            callbacks=(lambda epoch: [self.advance(epoch) for _ in parts],),
+            checkpoint=self.folder,
+        )
+        return [(model, history) for model in models]
+
+    def _begin_energy(self, plan: Plan, width: int) -> SPEN:
+        energy = plan.energy.size(width, self.domain)
+        return SPEN(Identity(width), energy, self.domain, seed=self.seed).float()
 
     def train(self, model: SPEN, plan: Plan, kept: Split, held: Split | None) -> History:
         """Train a model in place, where the fit trains."""

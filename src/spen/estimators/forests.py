@@ -76,34 +76,29 @@ class Forest(Features):
             n_labels: how many labels it was fitted to; a single one as a 1-D target.
         """
         parts: dict[str, list[np.ndarray]] = {
-            name: [] for name in ("feature", "threshold", "left", "right", "values")
+            name: [] for name in ("feature", "threshold", "left", "right")
         }
-        known: list[Any] = [forest.classes_] if n_labels == 1 else forest.classes_
-        roots, kinds = [0], 0
+        # The place of a label's 1 among its classes; a label that is always 0 has none.
+        classes: list[Any] = [forest.classes_] if n_labels == 1 else forest.classes_
+        places = np.array([len(each) - 1 for each in classes])
+        possible = np.array([each[-1] == 1 for each in classes], np.float32)
+        roots, said = [0], dict[bytes, int]()
         for tree in (each.tree_ for each in forest.estimators_):
             leaf = tree.children_left < 0
-            ones = np.zeros((int(leaf.sum()), n_labels), np.float32)
-            for label, classes in enumerate(known):
-                for place in np.flatnonzero(classes == 1):
-                    ones[:, label] = tree.value[leaf, label, place]
-            # Most leaves of grown trees say one of a few things, so each is kept once.
-            values, which = np.unique(ones, axis=0, return_inverse=True)
+            shares = tree.value[leaf][:, np.arange(n_labels), places].astype(np.float32) * possible
             left = (tree.children_left + roots[-1]).astype(np.int32)
-            left[leaf] = which.ravel() + kinds
+            # Leaves of grown trees say one of a few things, so what they say is kept once.
+            left[leaf] = [said.setdefault(row.tobytes(), len(said)) for row in shares]
             parts["feature"].append(np.where(leaf, -1, tree.feature).astype(np.int32))
             parts["threshold"].append(np.where(leaf, 0, floor32(tree.threshold)))
             parts["left"].append(left)
             right = np.where(leaf, 0, tree.children_right + roots[-1])
             parts["right"].append(right.astype(np.int32))
-            parts["values"].append(values)
             roots.append(roots[-1] + len(leaf))
-            kinds += len(values)
         flat = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-        values, which = np.unique(flat["values"], axis=0, return_inverse=True)
-        leaf = flat["feature"] < 0
-        flat["left"][leaf] = which.ravel()[flat["left"][leaf]]
-        made = cls(forest.n_features_in_, n_labels, len(roots) - 1, roots[-1], len(values))
-        flat |= {"values": values, "roots": np.array(roots[:-1], np.int32)}
+        flat["roots"] = np.array(roots[:-1], np.int32)
+        flat["values"] = np.frombuffer(bytearray().join(said), np.float32).reshape(-1, n_labels)
+        made = cls(forest.n_features_in_, n_labels, len(roots) - 1, roots[-1], len(said))
         made.load_state_dict({name: torch.from_numpy(array) for name, array in flat.items()})
         return made
 
