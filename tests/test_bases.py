@@ -1,6 +1,7 @@
 """Bases: classifiers of scikit-learn under an energy, alone or averaged with networks."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -253,6 +254,12 @@ def test_damaged_forests_are_refused(data, tmp_path):
         write_tensors(path, tensors, wrong)
         with pytest.raises(spen.errors.CheckpointError, match="cannot be used"):
             spen.load(path)
+
+
+def test_a_base_that_needs_a_package_names_it(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    with pytest.raises(spen.InputError, match=r"pip install 'spen\[bases\]'"):
+        fit(data, GaussianNB(), "local").save(tmp_path / "model.spen")
 
 
 def test_a_fit_with_a_base_goes_on_where_it_was_stopped(data, tmp_path):

@@ -22,7 +22,7 @@ from spen.estimators.forests import FORESTS, Forest
 from spen.estimators.plan import Base
 from spen.estimators.predictor import dense
 from spen.features import Features
-from spen.files import DAMAGE, from_json, to_json
+from spen.files import from_json, to_json
 
 TREES = 150
 """Of the forests that have a name here: held-out scores of small tables gain little by more."""
@@ -135,6 +135,7 @@ class EstimatorScores(Features):
         self.n_inputs, self.n_features = n_inputs, n_labels
         self.size = size
         self.models: list[Any] | None = None
+        self._content: Tensor | None = None
         self.register_buffer("prior", torch.zeros(n_labels, dtype=torch.float32))
         self.register_buffer("asked", torch.zeros(n_labels, dtype=torch.bool))
         self.register_buffer("doubt", torch.zeros((), dtype=torch.float32))
@@ -163,11 +164,14 @@ class EstimatorScores(Features):
         if self.models is None:
             # What a file's header says is not allocated.
             return torch.empty(self.size, dtype=torch.uint8, device="meta")
-        return torch.frombuffer(bytearray(_dumped(self.models)), dtype=torch.uint8)
+        if self._content is None:
+            # Once, because a second time it might be longer by a digit.
+            self._content = torch.frombuffer(bytearray(_dumped(self.models)), dtype=torch.uint8)
+        return self._content
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take over fitted classifiers, of scikit-learn's own classes alone."""
-        self.models = _loaded(state.numpy().tobytes())
+        self.models, self._content = _loaded(state.numpy().tobytes()), None
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
         super()._load_from_state_dict(*args, **options)
@@ -283,7 +287,7 @@ def _skops() -> Any:
 def _dumped(estimator: Any) -> bytes:
     io = _skops()
     content = io.dumps(estimator)
-    if strange := io.get_untrusted_types(data=content):
+    if strange := _foreign(io.get_untrusted_types(data=content)):
         raise InputError(
             f"The base holds {', '.join(strange)}, which is not scikit-learn's own, so a model "
             "file could not rebuild it safely. Keep the classifier with pickle at your own risk."
@@ -294,7 +298,12 @@ def _dumped(estimator: Any) -> bytes:
 def _loaded(content: bytes) -> Any:
     io = _skops()
     try:
-        # Without a list of what else to trust: scikit-learn's, numpy's and scipy's classes alone.
-        return io.loads(content, trusted=[])
-    except (OSError, *DAMAGE) as problem:
+        strange = io.get_untrusted_types(data=content)
+        return io.loads(content, trusted=sorted({*strange} - {*_foreign(strange)}))
+    except Exception as problem:  # of zip files, JSON, arrays and classes: anything at all
         raise CheckpointError(f"Its base cannot be read: {problem}") from None
+
+
+def _foreign(names: Sequence[str]) -> list[str]:
+    """Return which classes are not scikit-learn's own; skops itself trusts most of those."""
+    return [name for name in names if not name.startswith("sklearn.")]
