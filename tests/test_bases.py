@@ -210,7 +210,7 @@ FORESTS = {
 
 
 @pytest.mark.parametrize("base", FORESTS.values(), ids=FORESTS)
-def test_forests_come_back_from_a_file_without_scikit_learn_s_own(data, base, tmp_path, monkeypatch):
+def test_forests_come_back_from_a_file_by_themselves(data, base, tmp_path, monkeypatch):
     clf = fit(data, base)
     clf.save(tmp_path / "model.spen")
     # No word of scikit-learn's is needed to predict.
@@ -248,7 +248,11 @@ def test_damaged_forests_are_refused(data, tmp_path):
         write_tensors(path, tensors, wrong)
         with pytest.raises(spen.errors.CheckpointError, match="cannot be used"):
             spen.load(path)
-    for estimator in ({"forest": "Pipeline", "settings": {}}, {"forest": "ExtraTreesClassifier"}, 3):
+    for estimator in (
+        {"forest": "Pipeline", "settings": {}},
+        {"forest": "Forest"},
+        3,
+    ):
         wrong = json.loads(json.dumps(header))
         wrong["settings"]["base"] = estimator
         write_tensors(path, tensors, wrong)

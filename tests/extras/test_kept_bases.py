@@ -87,7 +87,7 @@ def test_damaged_bases_are_refused(data, tmp_path):
             continue
         assert np.isfinite(found).all()
     for wrong in ({"doubt": 0.0}, {"asked": True}, {"prior": 2.0}):
-        (part, value), = wrong.items()
+        ((part, value),) = wrong.items()
         harmed = {f"model/features.networks.0.{part}": None}
         for each in harmed:
             harmed[each] = tensors[each].clone().fill_(value)

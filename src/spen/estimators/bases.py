@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from spen.batch.splits import Split
 from spen.errors import CheckpointError, InputError, check_whole, choose
-from spen.estimators.forests import FORESTS, Forest
+from spen.estimators.forests import Forest, forest_kinds
 from spen.estimators.plan import Base
 from spen.estimators.predictor import dense
 from spen.features import Features
@@ -27,13 +26,11 @@ from spen.files import from_json, to_json
 TREES = 150
 """Of the forests that have a name here: held-out scores of small tables gain little by more."""
 
-NAMED = {
-    "extra_trees": ExtraTreesClassifier(TREES),
-    "forest": RandomForestClassifier(TREES),
-}
-"""Bases by name, beside NETWORK and LOGISTIC, which spen has itself."""
+NAMED = {"extra_trees": "ExtraTreesClassifier", "forest": "RandomForestClassifier"}
+"""The forests of scikit-learn that have a name here."""
 
 NETWORK, LOGISTIC = "network", "logistic"
+"""The names of what spen has itself."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +52,13 @@ class Estimator(Base):
         targets = dense(rows.Y)
         # What it says of the rows that it has seen would mislead stages, so it has none.
         unseen = replace(rows, X=np.zeros((len(rows), targets.shape[1]), np.float32))
-        if isinstance(self.estimator, tuple(FORESTS.values())):
+        if _is_forest(self.estimator):
             model = self._fitted(rows.X, _complete(targets, self.estimator), rows.weight, seed)
             return Forest.from_sklearn(model, targets.shape[1]), unseen
         return self._scores(rows, targets, seed), unseen
 
     def build(self, n_inputs: int, n_labels: int) -> Features:
-        kind = Forest if isinstance(self.estimator, tuple(FORESTS.values())) else EstimatorScores
+        kind = Forest if _is_forest(self.estimator) else EstimatorScores
         return kind(n_inputs, n_labels, *self.sizes)
 
     def _scores(self, rows: Split, targets: np.ndarray, seed: int) -> EstimatorScores:
@@ -86,7 +83,7 @@ class Estimator(Base):
         return made
 
     def _fitted(self, X: Any, labels: np.ndarray, weight: Any, seed: int) -> Any:
-        model = clone(self.estimator)
+        model: Any = clone(self.estimator)
         for name, value in model.get_params().items():
             if value is None and name.split("__")[-1] == "random_state":
                 model.set_params(**{name: seed % 2**32})
@@ -97,6 +94,11 @@ class Estimator(Base):
             options["sample_weight"] = weight
         labels = labels.astype(np.int64)
         return model.fit(X, labels.ravel() if labels.shape[1] == 1 else labels, **options)
+
+
+def _is_forest(estimator: Any) -> bool:
+    # Not a class of others that is made of one: it may do anything.
+    return type(estimator) in forest_kinds().values()
 
 
 def _complete(targets: np.ndarray, estimator: Any) -> np.ndarray:
@@ -213,7 +215,8 @@ def read_base(value: Any) -> tuple[bool, bool, tuple[Estimator, ...]]:
 
 def _estimator(item: Any) -> Any:
     if isinstance(item, str):
-        return choose(item, NAMED | dict.fromkeys((NETWORK, LOGISTIC)), "base")
+        named = choose(item, NAMED | {each: "" for each in (NETWORK, LOGISTIC)}, "base")
+        return forest_kinds()[named](TREES)
     if isinstance(item, type) or not all(hasattr(item, name) for name in ("fit", "get_params")):
         raise InputError(
             "base must be a classifier of scikit-learn, such as ExtraTreesClassifier(), one of "
@@ -234,14 +237,16 @@ def base_to_json(value: Any) -> Any:
         return value
     if isinstance(value, list | tuple):
         return [base_to_json(item) for item in value]
-    name = type(value).__name__
-    if FORESTS.get(name) is not type(value):
+    if not _is_forest(value):
         return {"skops": base64.b64encode(_dumped(value)).decode()}
     usual = type(value)().get_params(deep=False)
     own = {k: v for k, v in value.get_params(deep=False).items() if v is not usual[k]}
     if not isinstance(own.get("random_state"), int | None):
         del own["random_state"]
-    return {"forest": name, "settings": {k: to_json(v, f"base {k}") for k, v in own.items()}}
+    return {
+        "forest": type(value).__name__,
+        "settings": {k: to_json(v, f"base {k}") for k, v in own.items()},
+    }
 
 
 def base_from_json(described: Any) -> Any:
@@ -253,7 +258,7 @@ def base_from_json(described: Any) -> Any:
     if "skops" in described:
         return _loaded(base64.b64decode(described["skops"]))
     settings = {k: from_json(v, "base") for k, v in described["settings"].items()}
-    return choose(described["forest"], FORESTS, "forest")(**settings)
+    return choose(described["forest"], forest_kinds(), "forest")(**settings)
 
 
 def bases_to_json(bases: Sequence[Base], networks: Sequence[Any]) -> list[dict[str, Any]]:

@@ -403,7 +403,7 @@ class Fit:
                 [kept for _, _, kept in jobs],
                 seed=self.seed,
                 label_weight=self.label_weight,
-                callbacks=(lambda epoch, jobs=jobs: [self._advance_networks(epoch) for _ in jobs],),
+                callbacks=(self._advance_networks,) * len(jobs),
                 checkpoint=self.folder,
             )
             for (fit, plan, kept), model in zip(jobs, models, strict=True):
@@ -492,7 +492,7 @@ class Fit:
             parts,
             seed=self.seed,
             label_weight=self.label_weight,
-            callbacks=(lambda epoch: [self.advance(epoch) for _ in parts],),
+            callbacks=(self._advance_networks,) * len(parts),
             checkpoint=self.folder,
         )
         return [(model, history) for model in models]

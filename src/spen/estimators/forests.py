@@ -7,15 +7,19 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from torch import Tensor
 
 from spen.errors import CheckpointError, check_whole
 from spen.features import Features
 from spen.kernels.cpu.trees import find_leaves
 
-FORESTS = {kind.__name__: kind for kind in (ExtraTreesClassifier, RandomForestClassifier)}
-"""The forests that become tensors, by the name of their class."""
+
+def forest_kinds() -> dict[str, Any]:
+    """Return the forests that become tensors, by the name of their class."""
+    # Here, because they take long to import and most models have none.
+    from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+
+    return {kind.__name__: kind for kind in (ExtraTreesClassifier, RandomForestClassifier)}
 
 
 class Forest(Features):
@@ -34,6 +38,7 @@ class Forest(Features):
         nodes: of all trees together.
         values: how many different leaves there are.
 
+    >>> from sklearn.ensemble import ExtraTreesClassifier
     >>> X = np.arange(8, dtype=np.float32)[:, None]
     >>> trees = ExtraTreesClassifier(9, random_state=0).fit(X, (X > 3).astype(int).ravel())
     >>> Forest.from_sklearn(trees, n_labels=1).of(torch.tensor([[0.0], [7.0]])).ravel()
@@ -141,7 +146,7 @@ class Forest(Features):
         """
         if self.feature.is_meta:
             return
-        trees, nodes, values = self.sizes
+        _, nodes, values = self.sizes
         roots, number = self.roots.long(), torch.arange(nodes, device=self.feature.device)
         sound = bool(roots[0] == 0 and roots[-1] < nodes and (roots.diff() > 0).all())
         if sound:
