@@ -108,3 +108,13 @@ def test_trees_that_lead_out_of_a_file_are_refused(damage):
     state[name][place] = len(forest.feature) - 1 if value == -1 and name == "right" else value
     with pytest.raises(spen.errors.CheckpointError, match="lead out of the file"):
         Forest(6, 3, *forest.sizes).load_state_dict(state)
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_same_leaves():
+    _, forest, X = fitted("extra trees", 3)
+    rows = torch.from_numpy(X)
+    expected, scores = forest.leaves(rows), forest.of(rows)
+    there = forest.cuda()
+    assert torch.equal(there.leaves(rows.cuda()).cpu(), expected)
+    torch.testing.assert_close(there.of(rows.cuda()).cpu(), scores)

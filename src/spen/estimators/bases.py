@@ -215,7 +215,7 @@ def read_base(value: Any) -> tuple[bool, bool, tuple[Estimator, ...]]:
 
 def _estimator(item: Any) -> Any:
     if isinstance(item, str):
-        named = choose(item, NAMED | {each: "" for each in (NETWORK, LOGISTIC)}, "base")
+        named = choose(item, NAMED | dict.fromkeys((NETWORK, LOGISTIC), ""), "base")
         return forest_kinds()[named](TREES)
     if isinstance(item, type) or not all(hasattr(item, name) for name in ("fit", "get_params")):
         raise InputError(
