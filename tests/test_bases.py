@@ -53,7 +53,7 @@ def test_the_energy_is_trained_on_scores_of_rows_that_the_base_has_not_seen(data
 
 
 def test_an_energy_over_a_forest_knows_what_labels_say_of_each_other(data):
-    clf = fit(data, ExtraTreesClassifier(40), epochs=40)
+    clf = fit(data, ExtraTreesClassifier(20), epochs=25)
     X, known = data.test.X[:5], np.full((5, 16), np.nan)
     known[:, 0] = 1
     # One label of each block of four is on.

@@ -111,6 +111,7 @@ def test_trees_that_lead_out_of_a_file_are_refused(damage):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no CUDA device")
 def test_a_gpu_finds_the_same_leaves():
     _, forest, X = fitted("extra trees", 3)
     rows = torch.from_numpy(X)

@@ -175,6 +175,9 @@ class EstimatorScores(Features):
         """Take over fitted classifiers, of scikit-learn's own classes alone."""
         self.models, self._content = _loaded(state.numpy().tobytes()), None
 
+    def extra_repr(self) -> str:
+        return ", ".join(dict.fromkeys(type(model).__name__ for model in self.models or ()))
+
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
         super()._load_from_state_dict(*args, **options)
         if self.models is None or self.asked.is_meta:
