@@ -1,12 +1,13 @@
 # Two commands do everything on a machine that has Python 3.11 or later and make.
 #   make demo   install into .venv, then train and draw the paper's synthetic task
 #   make test   install into .venv, then lint, type-check and test
+# make test-extras tests what needs further packages, and installs those.
 # make torture takes long: it kills, floods, flips and fuzzes, and prints what held.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test torture clean
+.PHONY: demo test test-extras torture clean
 
 demo: $(STAMP)
 	$(BIN)/spen demo
@@ -17,6 +18,10 @@ test: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/pytest
+
+test-extras: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases]'
+	$(BIN)/pytest tests/extras
 
 torture: $(STAMP)
 	$(BIN)/python tests/torture

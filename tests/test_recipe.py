@@ -166,7 +166,7 @@ def test_local_energies_begin_at_the_labels_frequencies_unless_all_is_raw(words,
 class AsTheyAre(Base):
     """The rows themselves are the features."""
 
-    def fit(self, rows):
+    def fit(self, rows, seed=0):
         return spen.Identity(rows.X.shape[1]), rows
 
 

@@ -87,13 +87,13 @@ def test_the_energy_is_trained_on_rows_that_its_scores_have_not_seen(data, monke
 
 def test_energies_that_judge_a_fold_have_not_seen_it(data, monkeypatch):
     trained_on = []
-    original = Fit.run_energy
+    original = Fit.run_energies
 
-    def spy(self, plan, kept):
-        trained_on.append(len(kept))
-        return original(self, plan, kept)
+    def spy(self, plan, rows, parts):
+        trained_on.extend(map(len, parts))
+        return original(self, plan, rows, parts)
 
-    monkeypatch.setattr(Fit, "run_energy", spy)
+    monkeypatch.setattr(Fit, "run_energies", spy)
     common = {"hidden": (), "epochs": 2, "folds": 3, "random_state": 0}
     spen.SPENClassifier("label", cross_fit=True, **common).fit(data.train.X, data.train.Y)
     assert trained_on == [200, 200, 200, 300]

@@ -110,7 +110,7 @@ def main() -> None:
         truth = densified(held.scores.Y)
         if options.part == "energy" and tried["kind"] != "none":
             plan = energy_plan(chosen, tried, batch)
-            return scores(plan, truth, cross_fitted(work, plan, folds, held))
+            return scores(plan, truth, cross_fitted(work, plan, folds, held)[0])
         return scores(chosen, truth, torch.sigmoid(torch.from_numpy(held.scores.X)).numpy())
 
     lines = [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]

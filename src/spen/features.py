@@ -250,11 +250,13 @@ def _drawn(device: torch.device) -> tuple[bytes, int]:
 
 def reset_modules(module: nn.Module, generator: torch.Generator) -> None:
     """Draw the weights of all modules inside that know how to, from the generator."""
-    parts = [part for part in module.modules() if part is not module]
-    own = [part for part in parts if callable(getattr(part, "reset_parameters", None))]
-    with seeded(generator) if own else nullcontext():
-        for part in own:
-            part.reset_parameters()  # type: ignore[operator]
+    parts: list[Any] = [part for part in module.modules() if part is not module]
+    drawn = [part for part in parts if callable(getattr(part, "reset_parameters", None))]
+    if not drawn:
+        return
+    with seeded(generator):
+        for part in drawn:
+            part.reset_parameters()
 
 
 class Identity(Features):

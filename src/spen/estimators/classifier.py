@@ -81,6 +81,13 @@ class SPENClassifier(NetworkClassifier):
         linear_member: average a logistic regression of the inputs in, with as much weight as
             all networks together; networks and linear models err in different places. "auto"
             does so where an "auto" of cross_fit is True.
+        base: what scores labels under the energy in place of a network, or beside one: any
+            classifier of scikit-learn with predict_proba, or "extra_trees", "forest" and
+            "logistic" for forests and a logistic regression with settings of ours. Of a list the
+            log-odds are averaged, and the word "network" in it stands for spen's own networks. The
+            energy is trained on scores of rows that they have not seen (cross_fit); with
+            energy="local" there is their calibrated average alone. They see features as they are
+            scaled for networks. None and "auto" take networks alone.
         missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
             "auto" chooses a share above zero on held-out rows. Calibration sees marks alone, so
             probabilities stay those of marks.
@@ -123,6 +130,7 @@ class SPENClassifier(NetworkClassifier):
     members: str | int = "auto"
     preset: Literal["fast", "default", "best"] = "default"
     linear_member: str | bool = "auto"
+    base: Any = "auto"
     missing: str | float = 0.0
     stages: Any = "auto"
     features: Any = None  # an nn.Module, or a function that makes one

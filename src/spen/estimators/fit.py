@@ -193,12 +193,10 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
     if scored is not trial:
         progress.tried("label-wise models", scored.verdict.score)
     progress.begin("training the energy")
-    soft, joint = cross_fitted(work, plan, folds, scored)
+    soft, joint, (energy, history) = cross_fitted(work, plan, folds, scored)
     verdict = judge(plan, work.domain, densified(scored.scores.Y), soft, joint)
     plan = replace(plan, decoding=verdict.decoding)
     progress.tried("with the energy", verdict.score)
-    progress.begin("training the energy on all rows")
-    energy, history = work.run_energy(plan, scored.scores)
     progress.begin("training label-wise models on all rows")
     label_wise, refit_history = work.run(plan.label_wise())
     features = label_wise.features
@@ -212,21 +210,21 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
 
 def cross_fitted(
     work: Fit, plan: Plan, folds: Folds, scored: HeldOut
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return what energies predict of held-out rows (n, L), each trained on the other folds'.
+) -> tuple[np.ndarray, np.ndarray | None, tuple[SPEN, History]]:
+    """Return what energies predict of held-out rows (n, L), each trained on the other folds', and
+    an energy that is trained on all of them.
 
-    Beside it are the labellings of the lowest energy, where they may be wanted.
+    In between are the labellings of the lowest energy, where they may be wanted.
     """
+    parts = [np.flatnonzero(np.isin(scored.rows, kept)) for kept, _ in folds]
+    runs = work.run_energies(plan, scored.scores, [*parts, np.arange(len(scored.rows))])
     softs, joints = [], []
-    for number, (kept, held) in enumerate(folds, 1):
-        work.progress.fold(number, len(folds))
-        others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
-        model, _ = work.run_energy(plan, scored.scores.rows(others))
-        inputs = scored.scores.rows(own).X
-        softs.append(solve(model, plan.prediction, inputs).y.cpu().numpy())
+    for (model, _), (_, held) in zip(runs, folds, strict=False):
+        own = scored.scores.rows(np.flatnonzero(np.isin(scored.rows, held)))
+        softs.append(solve(model, plan.prediction, own.X).y.cpu().numpy())
         if plan.wants_joint:
-            joints.append(lowest(model, plan.prediction, inputs).y.cpu().numpy())
-    return np.concatenate(softs), np.concatenate(joints) if joints else None
+            joints.append(lowest(model, plan.prediction, own.X).y.cpu().numpy())
+    return np.concatenate(softs), np.concatenate(joints) if joints else None, runs[-1]
 
 
 def folds_by(
@@ -410,8 +408,8 @@ class Fit:
         some = folds[: plan.trial_folds]
         self.progress.begin(f"trying {len(plans)} settings")
         self.train_ahead([each.trial_plan() for each in plans], some)
-        # A logistic regression that is averaged in is the same in all trials of a fold.
-        alike = plan.linear_member and SHARED.get() is None
+        # What is averaged in beside networks is the same in all trials of a fold.
+        alike = (plan.linear_member or plan.bases) and SHARED.get() is None
         with sharing_runs() if alike else nullcontext():
             trials = []
             for number, each in enumerate(plans, 1):
@@ -526,10 +524,11 @@ class Fit:
         if (ready := self.ready.pop(self._key(plan, kept), None)) is not None:
             return ready
         shared = SHARED.get()
-        if shared is None or not plan.is_label_wise:
+        if shared is None or not (plan.is_label_wise or (plan.base and not plan.stages)):
             return self._run(plan, kept, held)
         same = f"{self.same(self.rows.rows(kept))} {self.seed}"
-        key = (describe(plan.stages), describe(plan.chosen), str(plan.linear), same)
+        made_of = plan.base or plan.chosen
+        key = (describe(plan.stages), describe(made_of), str(plan.linear), same)
         return shared.get(key, lambda: self._run(plan, kept, held))
 
     def same(self, kept: Split) -> str:
@@ -543,7 +542,7 @@ class Fit:
 
     def _run(self, plan: Plan, kept: np.ndarray, held: Split | None) -> tuple[SPEN, History]:
         if plan.base is not None:
-            features, seen = plan.base.fit(self.rows.rows(kept))
+            features, seen = plan.base.fit(self.rows.rows(kept), self.seed)
             apart, history = self.run_energy(plan, seen)
             return SPEN(features, apart.energy, self.domain).to(self.device), history
         model = self._begin(plan, kept)
@@ -573,10 +572,31 @@ class Fit:
 
     def run_energy(self, plan: Plan, kept: Split) -> tuple[SPEN, History]:
         """Train the energy of a plan alone, on rows whose inputs are its features."""
-        width = kept.X.shape[1]
-        energy = plan.energy.size(width, self.domain)
-        model = SPEN(Identity(width), energy, self.domain, seed=self.seed).float()
+        model = self._begin_energy(plan, kept.X.shape[1])
         return model, self.train(model, plan, kept, None)
+
+    def run_energies(
+        self, plan: Plan, rows: Split, parts: Sequence[np.ndarray]
+    ) -> list[tuple[SPEN, History]]:
+        """Train the energy of a plan on each of several parts of rows, side by side if it can."""
+        models = [self._begin_energy(plan, rows.X.shape[1]).to(self.device) for _ in parts]
+        if SHARED.get() is not None or not goes_together(models[0], plan.stages):
+            return [self.run_energy(plan, rows.rows(part)) for part in parts]
+        history = train_together(
+            models,
+            plan.stages,
+            rows,
+            parts,
+            seed=self.seed,
+            label_weight=self.label_weight,
+            callbacks=(self._advance_networks,) * len(parts),
+            checkpoint=self.folder,
+        )
+        return [(model, history) for model in models]
+
+    def _begin_energy(self, plan: Plan, width: int) -> SPEN:
+        energy = plan.energy.size(width, self.domain)
+        return SPEN(Identity(width), energy, self.domain, seed=self.seed).float()
 
     def train(self, model: SPEN, plan: Plan, kept: Split, held: Split | None) -> History:
         """Train a model in place, where the fit trains."""

@@ -17,6 +17,7 @@ from spen.batch.splits import RowDigests
 from spen.domains import Simplex, UnitBox
 from spen.errors import CheckpointError, InputError, SpenError, choose, one_of
 from spen.estimators.base import LabelClassifier
+from spen.estimators.bases import base_from_json, base_to_json, bases_from_json, bases_to_json
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import DECODINGS
 from spen.estimators.fit import Fitted
@@ -51,7 +52,7 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "tried", "raw", "rivals")
+NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 
@@ -66,6 +67,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         # It stands beside the settings, with its weights.
         settings["features"] = None
     settings["device"] = str(settings["device"])
+    base = base_to_json(settings.pop("base", None))
     header = {
         "kind": KIND,
         "class": _class_name(type(classifier)),
@@ -87,6 +89,12 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     if isinstance(features, nn.Module):
         header["features"] = module_to_json(features, "features")
         tensors |= {f"features/{name}": t for name, t in weights_of(features).items()}
+    if base is not None:
+        header["settings"]["base"] = base
+    if bases := classifier.plan_.bases:
+        scores: Any = classifier.model_.features
+        header["plan"]["bases"] = bases_to_json(bases, scores.networks[-len(bases) :])
+        classifier.notes_ |= _base_notes(bases, scores, tensors)
     predictor = classifier.predictor_
     scaling, calibration = predictor.scaling, predictor.calibration
     arrays = {
@@ -155,7 +163,8 @@ def _rebuild(
 ) -> LabelClassifier:
     _check_numbers([header[name] for name in ("plan", "history", "refit_history")])
     settings: dict[str, Any] = {
-        name: from_json(value, name) for name, value in header["settings"].items()
+        name: base_from_json(value) if name == "base" else from_json(value, name)
+        for name, value in header["settings"].items()
     }
     settings["device"] = device
     if "features" in header:
@@ -268,13 +277,24 @@ def _plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def _plan_from_json(described: dict[str, Any], features: Any) -> Plan:
-    plain = {name: from_json(value, name) for name, value in described.items()}
+    bases = bases_from_json(described.get("bases", []))
+    plain = {name: from_json(each, name) for name, each in described.items() if name != "bases"}
     choices = (Choice(**choice, features=features) for choice in plain["choices"])
     plain["choices"] = tuple(map(typed, choices))
     prediction = typed(Prediction(plain.pop("objective"), plain.pop("inference")))
-    plan = typed(Plan(prediction=prediction, **plain))
+    plan = typed(Plan(prediction=prediction, bases=bases, **plain))
     one_of(plan.metric, METRICS, "metric")
     return plan
+
+
+def _base_notes(bases: Any, features: Any, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """Say how much of a file each base takes."""
+    notes, first = {}, len(features.networks) - len(bases)
+    for k, base in enumerate(bases):
+        parts = under(f"model/features.networks.{first + k}.", tensors)
+        size = sum(tensor.nbytes for tensor in parts.values())
+        notes[f"base {k + 1}"] = f"{type(base.estimator).__name__}, {size / 1e6:.1f} MB"
+    return notes
 
 
 def _history_to_json(history: History | None) -> list[dict[str, Any]] | None:

@@ -100,8 +100,12 @@ class Base(ABC):
     """What is fitted to rows before any stage, and gives an energy its features."""
 
     @abstractmethod
-    def fit(self, rows: Split) -> tuple[Features, Split]:
+    def fit(self, rows: Split, seed: int = 0) -> tuple[Features, Split]:
         """Return the features of new rows, and these rows as the stages are to see them."""
+
+    def build(self, n_inputs: int, n_labels: int) -> Features:
+        """Return features of the right sizes, for weights that come from a file."""
+        raise NotImplementedError(f"{type(self).__name__} is not kept in files.")
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class Plan:
         linear_member: whether a logistic regression of the inputs is averaged in, with as much
             weight as all networks together.
         base: what takes the place of a feature network, or None.
+        bases: others whose label scores are averaged in, each with as much weight as all networks
+            together; without any networks where members is 0.
         tried: what choices are tried with: the "label_wise" model, "all" of the training, or the
             "base" alone.
         metric: what it is to be good at, by a name of ``spen.metrics.METRICS``.
@@ -149,6 +155,7 @@ class Plan:
     members: int = 1
     linear_member: bool = False
     base: Base | None = None
+    bases: tuple[Base, ...] = ()
     tried: Literal["label_wise", "all", "base"] = "label_wise"
     metric: str = "f1"
     raw: bool = False
@@ -157,7 +164,7 @@ class Plan:
     @property
     def is_averaged(self) -> bool:
         """Whether label-wise scores are an average."""
-        return self.members > 1 or self.linear_member
+        return self.members > 1 or self.linear_member or bool(self.bases)
 
     @property
     def chosen(self) -> Choice:
@@ -236,8 +243,9 @@ class Plan:
         models = []
         plans = self.single_plans() if self.is_averaged else [self]
         for plan in plans:
-            network = plan._network(n_inputs, seed)
-            models.append((network, LocalEnergy(network.n_features, domain.size)))
+            network = plan._network(n_inputs, domain.size, seed)
+            local = (LocalEnergy if plan.base is None else ScoreEnergy).unsized()
+            models.append((network, local.size(network.n_features, domain)))
         features, energy = models[0][0], self.energy
         if self.cross_fit or self.is_averaged:
             features = LabelScores(*models, weights=self.member_weights())
@@ -253,22 +261,25 @@ class Plan:
 
     def single_plans(self) -> list[Plan]:
         """Return the label-wise plan of each model that is averaged."""
-        one = replace(self.label_wise(), members=1, linear_member=False)
+        one = replace(self.label_wise(), members=1, linear_member=False, bases=())
         plans = [one] * self.members
         if self.linear_member:
             settings: dict[str, Any] = {"epochs": LINEAR_ITERATIONS, "weight_decay": LINEAR_DECAY}
             settings |= {"parts": ("local",), "optimiser": "lbfgs", "keep": "last"}
             stage = Stage(LINEAR, self.trial.objective, **settings)
             plans.append(replace(one, choices=(Choice(()),), trial=stage, stages=(stage,)))
-        return plans
+        scores = replace(one, energy=ScoreEnergy.unsized(), stages=())
+        return plans + [replace(scores, base=base) for base in self.bases]
 
     def member_weights(self) -> tuple[float, ...]:
         """Return the weight of each model in the average."""
-        if not self.linear_member:
-            return (1 / self.members,) * self.members
-        return (*((0.5 / self.members,) * self.members), 0.5)
+        others = self.linear_member + len(self.bases)
+        share = 1 / (others + (self.members > 0))
+        return (share / max(self.members, 1),) * self.members + (share,) * others
 
-    def _network(self, n_inputs: int, seed: int) -> Features:
+    def _network(self, n_inputs: int, n_labels: int, seed: int) -> Features:
+        if self.base is not None:
+            return self.base.build(n_inputs, n_labels)
         choice, own = self.chosen, self.chosen.features
         if own is not None:
             return as_features(copy.deepcopy(own), seed, n_inputs)

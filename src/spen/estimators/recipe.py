@@ -24,6 +24,7 @@ from spen.errors import (
     choose,
     one_of,
 )
+from spen.estimators.bases import NETWORK, read_base
 from spen.estimators.decoding import DECODINGS
 from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction, Shape
 from spen.inference.base import Inference
@@ -61,7 +62,7 @@ AUTO = ("inference", "hidden", "dropout", "input_dropout", "weight_decay", "epoc
 DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "lr", "stages"), "auto")
 DEFAULTS |= {"preset": "default", "early_stopping": False}
 DEFAULTS |= {"energy": "label", "objective": "unrolled", "missing": 0.0}
-DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False}
+DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False, "base": None}
 DEFAULTS |= {"features": None, "features_lr": None}
 """What make_plan takes where a classifier has no such setting."""
 
@@ -82,6 +83,12 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     """
     settings = DEFAULTS | settings
     settings |= preset_of(settings, shape)
+    check_whole(settings["members"], "members")
+    networks, bases = settings["members"], ()
+    if has_base(settings):
+        named = averaging_by_base(settings, shape)
+        networks, bases = named.pop("members"), named.pop("bases")
+        settings |= named
     settings |= averaging_of(settings, shape)
     own = own_settings(settings)
     common = training_of(own, shape)
@@ -125,7 +132,6 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             "cross_fit=True trains an energy on the scores of a label-wise model, and "
             "energy='local' has none. Choose another energy, or leave cross_fit out."
         )
-    check_whole(settings["members"], "members")
     averaged = settings["members"] > 1 or settings["linear_member"]
     if averaged and len(energy.terms) > 1 and not cross_fit:
         raise InputError(
@@ -148,12 +154,14 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         epochs = PATIENCE if settings["early_stopping"] is True else settings["early_stopping"]
         stages = tuple(replace(each, patience=int(epochs), keep="best") for each in stages)
         local = stages[0] if len(stages) == 1 and len(energy.terms) == 1 else local
+    choices = tuple(
+        replace(choice, missing=part)
+        for choice in _choices(own, hidden, shape)
+        for part in ((None,) if "missing" in own else MISSING)
+    )
     plan = Plan(
-        choices=tuple(
-            replace(choice, missing=part)
-            for choice in _choices(own, hidden, shape)
-            for part in ((None,) if "missing" in own else MISSING)
-        ),
+        # Without networks there is nothing to choose.
+        choices=choices if networks else (Choice(()),),
         energy=energy,
         trial=local,
         stages=stages,
@@ -162,10 +170,12 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         metric=metric_of(settings, shape),
         **folds_of(settings, shape),
         cross_fit=cross_fit,
-        members=settings["members"],
+        members=networks,
         linear_member=bool(settings["linear_member"]),
+        bases=bases,
     )
-    if hidden and is_auto(settings["hidden"]) and len(plan.energy.terms) > 1 and not cross_fit:
+    together = len(plan.energy.terms) > 1 and not cross_fit
+    if hidden and is_auto(settings["hidden"]) and together:
         return replace(plan, rivals=_rivals(settings, shape))
     return plan
 
@@ -203,7 +213,7 @@ def preset_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
         # What most data like, tried once.
         if settings["features"] is None:
             chosen["dropout"], chosen["input_dropout"] = DROPOUTS[shape.sparse]
-        if settings["cross_fit"] is not True:
+        if settings["cross_fit"] is not True and not has_base(settings):
             chosen |= {"cross_fit": False, "folds": 1, "linear_member": False}
     elif (
         preset == "best"
@@ -239,6 +249,41 @@ def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
     auto = pays and is_auto(given["cross_fit"]) and _trains_apart(settings)
     auto = auto and not settings["early_stopping"] and not shape.held_given
     return {name: auto if is_auto(value) else bool(value) for name, value in given.items()}
+
+
+def has_base(settings: dict[str, Any]) -> bool:
+    """Return whether something else than networks, or beside them, is to score labels."""
+    base = settings.get("base")
+    return not (base is None or is_auto(base))
+
+
+def averaging_by_base(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return what a base says of members, bases, linear_member and cross_fit."""
+    if shape.exclusive:
+        raise InputError("base is for sets of labels; y holds classes. Leave it out.")
+    networks, linear, bases = read_base(settings["base"])
+    if settings["missing"]:
+        raise InputError(
+            f"missing={settings['missing']!r} is for networks: a base takes every 0 in y as it is. "
+            "Leave one of the two out."
+        )
+    if settings["members"] > 1 and not networks:
+        raise InputError(
+            f"members={settings['members']} averages networks, and base has none. Add "
+            f"{NETWORK!r} to its list, or leave members out."
+        )
+    has_energy = len(_energy(settings["energy"], True).terms) > 1
+    if has_energy and settings["cross_fit"] is False:
+        raise InputError(
+            "An energy over a base is trained on scores of rows that the base has not seen, and "
+            "cross_fit=False leaves that out. Leave it at 'auto', or choose energy='local'."
+        )
+    return {
+        "members": int(settings["members"]) if networks else 0,
+        "bases": bases,
+        "linear_member": linear or settings["linear_member"] is True,
+        "cross_fit": has_energy,
+    }
 
 
 def _trains_apart(settings: dict[str, Any]) -> bool:
@@ -283,10 +328,11 @@ def _rate(hidden: tuple[int, ...], shape: Shape) -> float:
 def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
     """Return how rows are held out, by the name of Plan's arguments."""
     folds, refit = settings["folds"], bool(settings["refit"])
-    cross_fit = bool(settings.get("cross_fit"))
+    cross_fit = bool(settings.get("cross_fit")) or has_base(settings)
+    asked = "base" if has_base(settings) else "cross_fit=True"
     if cross_fit and not refit:
         raise InputError(
-            "cross_fit=True ends with networks that are trained on all rows, and refit=False "
+            f"{asked} ends with models that are trained on all rows, and refit=False "
             "leaves that out. Leave one of the two out."
         )
     if is_auto(folds) and settings.get("early_stopping"):
@@ -303,7 +349,7 @@ def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
             "several. Leave one of the two out."
         )
     if cross_fit and folds < 2:
-        raise InputError(f"cross_fit=True needs at least two folds; received folds={folds}.")
+        raise InputError(f"{asked} needs at least two folds; received folds={folds}.")
     held_out = 1 / folds if cross_fit else settings["held_out"]
     # Of many rows one share tells choices apart.
     tried = folds if shape.rows < FEW_ROWS else 1

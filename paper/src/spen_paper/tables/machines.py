@@ -62,7 +62,7 @@ class StandardisedFeatures(spen.Features):
 class Standardised(Base):
     """The rows' own features, standardised."""
 
-    def fit(self, rows: Split) -> tuple[spen.Features, Split]:
+    def fit(self, rows: Split, seed: int = 0) -> tuple[spen.Features, Split]:
         scaler = StandardScaler().fit(rows.X)
         features = StandardisedFeatures(scaler, spen.Identity(rows.X.shape[1]))
         return features, replace(rows, X=np.asarray(scaler.transform(rows.X), np.float32))
@@ -83,7 +83,7 @@ class Kernels(Base):
     groups: tuple[tuple[int, int], ...] = ()
     ridge: float = 0.1
 
-    def fit(self, rows: Split) -> tuple[spen.Features, Split]:
+    def fit(self, rows: Split, seed: int = 0) -> tuple[spen.Features, Split]:
         scaler = StandardScaler().fit(rows.X)
         ridge = KernelRidge(self, np.asarray(scaler.transform(rows.X), np.float32), rows.Y)
         return StandardisedFeatures(scaler, ridge), replace(rows, X=ridge.unseen.numpy())
