@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MethodType
@@ -34,6 +35,7 @@ from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
+from spen.estimators.tables import TableEncoder, needs_encoder
 from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
 from spen.files import versions
 from spen.kernels.threads import ends_with_python
@@ -77,6 +79,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
+        encoder_: the ``TableEncoder`` that makes features of a table; None where X holds numbers.
         plan_: the sizes and the training that were chosen.
         predictor_: the ``Predictor``, the path from checked rows to labels.
         training_rows_: the ``RowDigests`` of the training rows, or None if not to be remembered.
@@ -96,6 +99,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     random_state: Any = None
     verbose: int = 0
     remember_rows: bool = False
+    encoder: Any = None
 
     @abstractmethod
     def plan(self, shape: Shape) -> Plan:
@@ -116,7 +120,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """Learn from rows and their labels.
 
         Args:
-            X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame.
+            X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame. Or a table of words,
+                dates, text and missing cells: a DataFrame, a dict of columns, or a list of texts.
             y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or a DataFrame
                 whose columns name the labels); a list of label lists; or (n,) classes.
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
@@ -128,6 +133,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 fit that was never interrupted.
         """
         # Everything is checked before anything of this object changes.
+        encoder = self._learn_encoder(X)
+        if encoder is not None:
+            X, feature_names = encoder.transform(X), encoder.feature_names
         inputs = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
         _get_feature_names(X)  # raises where column names are of mixed types
         targets = read_targets(y, label_names)
@@ -178,6 +186,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             feature_names = getattr(self, "feature_names_in_", None)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
         self.take(fitted, scaling, targets, RowDigests.of(inputs) if self.remember_rows else None)
+        self.encoder_ = encoder
         self.notes_ = {"training rows": f"{n_rows:,}"} | versions()
         return self
 
@@ -338,6 +347,15 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         if "predictor_" not in vars(self):
             check_is_fitted(self)
         return self.predictor_
+
+    def _learn_encoder(self, X: Any) -> TableEncoder | None:
+        """Return what makes numbers of a table; None where X holds numbers already."""
+        if self.encoder is None and not needs_encoder(X):
+            return None
+        encoder = TableEncoder() if self.encoder is None else self.encoder
+        if not isinstance(encoder, TableEncoder):
+            raise InputError(f"encoder must be a spen.TableEncoder or None; received {encoder!r}.")
+        return copy(encoder).fit(X)  # a setting is left as it is
 
     def _inputs(self, X: Any, known: Any = None) -> tuple[Any, np.ndarray | None]:
         inputs = checked_rows(self, _plain(X))

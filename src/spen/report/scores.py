@@ -127,7 +127,7 @@ def convergence_facts(subject: Subject) -> dict[str, Any] | None:
         return None
     # A missing label counts as off where an energy of the truth is wanted.
     truth = np.nan_to_num(subject.truth)
-    found = subject.predictor.diagnose(subject.judged.rows.X, truth)
+    found = subject.predictor.diagnose(subject.inputs, truth)
     # A bar is of a round number of steps; there are about thirty at most.
     edges = ticks(int(found.steps.min()), int(found.steps.max()) + 1, 30, least=1)
     middle, most = np.percentile(found.steps, [50, 90])

@@ -112,9 +112,14 @@ class Subject:
         return shown_names(self.classifier.label_names_.tolist())
 
     @cached_property
+    def inputs(self) -> Any:
+        """The rows as the classifier's predictor takes them."""
+        return checked_rows(self.classifier, self.judged.rows.X)
+
+    @cached_property
     def scaled(self) -> Any:
         """The inputs as the feature network takes them."""
-        return self.predictor.scale(checked_rows(self.classifier, self.judged.rows.X))
+        return self.predictor.scale(self.inputs)
 
     @cached_property
     def solution(self) -> Solution:
