@@ -14,6 +14,7 @@ def evaluate(
     test: str,
     *,
     format: str | None = None,
+    labels: str | None = None,
     device: str = "cpu",
     json: bool = False,
 ) -> None:
@@ -24,6 +25,7 @@ def evaluate(
         test: A file with the features and the labels of the training file, or a name from
             `spen data list`. Of data that come with a split, the test rows are taken.
         format: The file's format, where it cannot be recognised.
+        labels: The column that holds tags, where it is not the one of the training file.
         device: Where to compute.
         json: Print one JSON object instead of a table.
     """
@@ -31,7 +33,7 @@ def evaluate(
     from spen.metrics import score_all
 
     classifier = load(model, device)
-    data = dataset_for(classifier, test, format)
+    data = dataset_for(classifier, test, format, labels)
     part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
     soft = classifier.predict_proba(rows.X)
     scores = score_all(rows.Y, classifier.decode(soft), soft)

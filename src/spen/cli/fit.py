@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from spen.cli.files import check_out, parse_labels
+from spen.cli.files import LABEL_COLUMN, check_out, parse_labels, split_names
 from spen.cli.show import show_json, show_table
 
 
@@ -15,6 +15,11 @@ def fit(
     out: Path,
     labels: str | None = None,
     format: str | None = None,
+    text: str | None = None,
+    categories: str | None = None,
+    dates: str | None = None,
+    drop: str | None = None,
+    text_encoder: str | None = None,
     energy: Literal["label", "conditional", "pairwise", "local"] = "label",
     objective: Literal["unrolled", "hinge"] = "unrolled",
     decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
@@ -32,11 +37,19 @@ def fit(
     them, and then the model trains on all rows.
 
     Args:
-        train: A file of rows (ARFF, XMC, LIBSVM, CSV or npz), or a name from `spen data list`.
+        train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines or npz), or a name from
+            `spen data list`.
         out: The model file to write.
         labels: Which columns are labels, where the file does not say: names between commas,
-            an XML file, or a count (negative: the last ones).
+            an XML file, or a count (negative: the last ones). Or the one column that holds tags,
+            such as sun;sea;snow.
         format: The file's format, where it cannot be recognised.
+        text: Columns of text, where the file does not show it: names between commas.
+        categories: Columns of categories, such as numbers that are names.
+        dates: Columns of dates.
+        drop: Columns to leave out.
+        text_encoder: The model of the package sentence-transformers that encodes text, by name;
+            without it, text is weighed word by word.
         energy: What is learned about labels beside a score for each one.
         objective: The training loss.
         decoding: How probabilities become labels.
@@ -56,8 +69,15 @@ def fit(
     from spen.data.catalog import ENTRIES
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
+    from spen.estimators.tables import TableEncoder
 
-    data = load_dataset(train, format=format, labels=parse_labels(labels))
+    named = {"text": text, "categories": categories, "dates": dates, "drop": drop}
+    asked = {option: split_names(names) for option, names in named.items() if names is not None}
+    encoder = None
+    if asked or text_encoder is not None:
+        encoder = TableEncoder(**asked, text_encoder=text_encoder)
+    words = encoder is not None
+    data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
     classifier = SPENClassifier(
         energy=energy,
         objective=objective,
@@ -67,6 +87,7 @@ def fit(
         device=device,
         random_state=seed,
         remember_rows=remember_rows,
+        encoder=encoder,
         verbose=0 if json else 1,
     )
     began = time.perf_counter()
@@ -82,6 +103,8 @@ def fit(
     if train in ENTRIES:
         # The path of a file would tell strangers about this computer.
         classifier.notes_["trained on"] = train
+    if data.label_column is not None:
+        classifier.notes_[LABEL_COLUMN] = data.label_column
     classifier.save(out)
     record: dict[str, Any] = {
         "model": str(out),

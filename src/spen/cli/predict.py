@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from spen.cli.files import check_features, check_out, counts_from_zero, label_names
+from spen.cli.files import LABEL_COLUMN, check_features, check_out, counts_from_zero, label_names
 from spen.cli.show import say, show_json, visible
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def predict(
 
     Args:
         model: A model file that `spen fit` wrote.
-        file: Rows with the features of the training file; ARFF, XMC, LIBSVM, CSV or npz.
+        file: Rows with the features of the training file; ARFF, XMC, LIBSVM, CSV, JSON lines or
+            npz.
         out: Where to write; without it, predictions go to the standard output.
         write: "names": CSV, the names of a row's labels between semicolons. "probabilities":
             CSV, a column for each label. "sparse": text, a `number:probability` for each label
@@ -59,15 +60,19 @@ def predict(
     if out is not None:
         check_out(out)
     classifier = load(model, device)
-    rows = open_rows(
-        file,
-        format=format,
-        labels=label_names(classifier),
-        n_features=classifier.n_features_in_,
-        zero_based=counts_from_zero(classifier),
-        labels_required=False,
-    )
-    check_features(rows.feature_names, classifier, file)
+    if classifier.encoder_ is not None:
+        # It finds its columns by their names.
+        rows = open_rows(file, format=format, labels_required=False, words=True)
+    else:
+        rows = open_rows(
+            file,
+            format=format,
+            labels=classifier.notes_.get(LABEL_COLUMN) or label_names(classifier),
+            n_features=classifier.n_features_in_,
+            zero_based=counts_from_zero(classifier),
+            labels_required=False,
+        )
+        check_features(rows.feature_names, classifier, file)
     if out is None:
         _write(classifier, rows, write, sys.stdout)
         return
