@@ -152,13 +152,12 @@ def open_rows(
 
 def _open(path: Path, options: Options) -> RowReader:
     kind = READERS[options.format or recognise(path)]
-    if kind is CsvReader and options.words:
-        kind = CsvWordReader
+    has_words = kind is CsvReader and options.words
     try:
-        reader: RowReader = kind(path, options)
+        reader: RowReader = (CsvWordReader if has_words else kind)(path, options)
     except InputError as problem:
         found = looks_like(path) if options.format and path.is_file() else None
-        if found is None or READERS[found].format == kind.format:
+        if found is None or READERS[found] is kind:
             raise
         name = "arff" if found == "mulan" else found
         raise InputError(f"{problem} The file looks like {name}.") from None
@@ -253,7 +252,7 @@ def looks_like(path: Path) -> str | None:
     if telling and _PAIRS.match(telling[:1000]):
         return "libsvm"
     header = lines[0] if lines else ""
-    is_named = _unpacked(path).suffix.lower() == ".csv"  # a table may have one column
+    is_named = bool(header) and _unpacked(path).suffix.lower() == ".csv"
     if not is_named and not any(delimiter in header for delimiter in DELIMITERS):
         return None
     # Mostly it is UTF-8, which was read as Latin-1.
