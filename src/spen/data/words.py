@@ -157,8 +157,9 @@ class WordReader(RowReader):
         if not self.n_labels:
             return None
         if self._tags is not None:
-            sets = [{self._places[tag] for tag in self._tags.read(row.get(self.label_column))}
-                    for row in rows]  # fmt: skip
+            [column] = self._labels
+            named = (self._tags.read(row.get(column)) for row in rows)
+            sets = [{self._places[tag] for tag in tags} for tags in named]
             ends = np.cumsum([0, *map(len, sets)])
             columns = np.array([place for tags in sets for place in sorted(tags)], np.int32)
             return sparse.csr_matrix((np.ones(len(columns), np.int8), columns, ends), shape)

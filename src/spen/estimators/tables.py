@@ -574,7 +574,7 @@ def needs_encoder(X: Any) -> bool:
     (True, False, True)
     """
     if not is_frame(X):
-        return isinstance(X, Mapping) or holds_texts(X)
+        return (isinstance(X, Mapping) and not sparse.issparse(X)) or holds_texts(X)
     return not all(_are_numbers(X[name]) for name in set(X.columns))
 
 
