@@ -181,6 +181,7 @@ def test_a_classifier_learns_from_a_table_and_its_file_gives_the_same_answers(fi
 
 def test_texts_alone_are_a_table():
     texts = table()["body"].tolist()
+    assert spen.TableEncoder().fit(["sun"] * 9).feature_names == ("text: sun",)
     for X in (texts, pd.Series(texts), np.array(texts)):
         clf = spen.SPENClassifier(**FAST).fit(X, [["sun"] if "sun" in t else [] for t in texts])
         assert clf.encoder_.feature_names[0].startswith("text: ")

@@ -386,8 +386,8 @@ _KINDS: dict[str, Any] = {
 class TableEncoder:
     """Turns tables of numbers, words, dates and text into numbers, and remembers how.
 
-    What it learns is kept in the model file as plain values. What a column is, is found by the
-    first rule that fits, unless it is named below:
+    What it learns is kept in the model file as plain values. A list of texts is text. What a column
+    of a table is, is found by the first rule that fits, unless it is named below:
 
     - a column without any cell is left out;
     - times, or words that are all dates such as 2024-02-29 or 2024-02-29 18:30: a **date**, by
@@ -451,7 +451,8 @@ class TableEncoder:
                 what = f"{setting} names the column {name!r}, which the table does not have."
                 raise InputError(f"{what} {did_you_mean(name, columns)}")
         used = (Cells.of(name, c) for name, c in columns.items() if name not in self.drop)
-        learned = [self._learn(cells) for cells in used if not cells.missing.all()]
+        kind = None if is_frame(table) or isinstance(table, Mapping) else "text"
+        learned = [self._learn(cells, kind) for cells in used if not cells.missing.all()]
         if not any(column.names for column in learned):
             raise InputError("No column of the table holds anything to learn from.")
         self.columns_: tuple[Column, ...] = tuple(learned)
@@ -525,8 +526,8 @@ class TableEncoder:
         encoder.columns_ = tuple(columns)
         return encoder
 
-    def _learn(self, cells: Cells) -> Column:
-        kind = self._asked.get(cells.name) or _kind(cells)
+    def _learn(self, cells: Cells, kind: str | None) -> Column:
+        kind = self._asked.get(cells.name) or kind or _kind(cells)
         if kind == "text" and self.text_encoder is not None:
             texts = cells.texts()
             return EmbeddedColumn(cells.name, self._embedded(texts[:1]).shape[1])
