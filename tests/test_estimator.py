@@ -162,6 +162,18 @@ def test_diagnosis(data, fitted):
     assert "converged: 100.0 % of 60 rows" in str(report)
 
 
+def test_a_diagnosis_of_few_different_steps_is_short():
+    same = spen.Diagnosis(1.0, np.full(9, 6), 0.0, "9 rows converged.")
+    assert str(same).splitlines()[1:3] == [
+        "steps: 6 for each row",
+        "search errors: 0.0 % (the truth has a lower energy)",
+    ]
+    few = str(spen.Diagnosis(1.0, np.array([6, 6, 7, 8]), 0.0, "")).splitlines()
+    assert [line.split()[:4] for line in few[2:5]] == [
+        ["6", "to", "6", "2"], ["7", "to", "7", "1"], ["8", "to", "8", "1"],
+    ]  # fmt: skip
+
+
 class Centre(spen.Inference):
     """A solver that does not search: every label is at a half."""
 
@@ -293,7 +305,7 @@ def test_data_frames_name_features_and_labels(data):
     with pytest.raises(ValueError, match="feature names should match"):
         clf.predict(X.rename(columns={"f0": "g0"}))
     known = pd.DataFrame({"block0.1": np.ones(len(X))})
-    assert (clf.predict_proba(X, known=known)[:, 1] == 1).all()
+    assert (clf.predict_proba(X, known=known)["block0.1"] == 1).all()
     lists = [list(Y.columns[row == 1]) for row in Y.to_numpy()]
     assert clone(clf).fit(X, lists).label_names_.tolist() == sorted(data.label_names)
 

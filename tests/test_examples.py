@@ -35,6 +35,8 @@ def test_yeast_from_file_to_picture_and_on_the_command_line(tmp_path):
     assert record["rows"] == 917
     assert f"{100 * record['metrics']['example_f1']:.1f}" in scores["F1 of test rows"]
     test_file = find("yeast") / "yeast-test.arff"
-    labels = call(*spen, "predict", "yeast.spen", test_file, cwd=tmp_path).splitlines()
+    labels = call(
+        *spen, "predict", "yeast.spen", test_file, "--out", "-", cwd=tmp_path
+    ).splitlines()
     assert len(labels) == 918
     assert labels[1].split(";")[0].startswith("Class")

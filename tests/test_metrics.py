@@ -13,6 +13,7 @@ from spen.metrics import (
     calibration_error,
     macro_f1,
     micro_f1,
+    ndcg_at_k,
     precision_at_k,
     score_all,
     subset_accuracy,
@@ -204,6 +205,8 @@ def test_all_scores_at_once_with_their_rules():
         "precision_at_1": precision_at_k(truth, p, 1),
         "precision_at_3": precision_at_k(truth, p, 3),
         "precision_at_5": precision_at_k(truth, p, 5),
+        "ndcg_at_3": ndcg_at_k(truth, p, 3),
+        "ndcg_at_5": ndcg_at_k(truth, p, 5),
         "calibration_error": calibration_error(truth, p),
     }
     assert list(scores) == list(expected)

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
+from sklearn.base import clone
 from torch import nn
 
 import spen
 from spen.features import evaluating
+from spen.training.checkpoint import Run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6)).astype(np.float32)
@@ -181,7 +184,7 @@ def test_what_a_module_lacks_is_said(answer, said):
 
 
 def test_what_is_no_network_is_refused():
-    with pytest.raises(spen.InputError, match="nn.Module"):
+    with pytest.raises(spen.InputError, match=r"nn\.Module"):
         model_of("mlp")
 
 
@@ -200,3 +203,138 @@ def test_modes_come_back():
     with evaluating(module):
         assert not module[3].training
     assert module[3].training
+
+
+# In a classifier ------------------------------------------------------------------------
+
+QUICK = {"epochs": 2, "batch_size": 16, "random_state": 0, "folds": 1, "device": "cpu"}
+
+
+def make(n_inputs):
+    return nn.Sequential(nn.Linear(n_inputs, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5))
+
+
+def fitted(features, **settings):
+    return spen.SPENClassifier(features=features, **QUICK | settings).fit(X, Y)
+
+
+def test_a_classifier_copies_a_module_and_starts_at_its_weights():
+    module = network()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    drawn = torch.get_rng_state()
+    clf = fitted(module, features_lr=1e-9)
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert equal(before, module.state_dict())
+    assert torch.allclose(clf.model_.features.module[0].weight, before["0.weight"], atol=1e-6)
+    assert clf.model_.features.n_features == 8
+    assert np.array_equal(clf.predict_proba(X), fitted(module, features_lr=1e-9).predict_proba(X))
+    assert not torch.allclose(fitted(module).model_.features.module[0].weight, before["0.weight"])
+
+
+def test_features_of_ours_keep_their_weights_too():
+    ours = spen.MLP(6, 8)
+    with torch.no_grad():
+        ours.weights[0].fill_(0.25)
+    clf = fitted(ours, features_lr=1e-9)
+    assert torch.allclose(clf.model_.features.weights[0], torch.tensor(0.25), atol=1e-6)
+
+
+@pytest.mark.parametrize("features", [make, network, lambda n: spen.MLP(n, 8, dropout=0.1)])
+def test_a_function_is_called_under_the_seed_of_the_run(features):
+    first, second = fitted(features), fitted(features)
+    assert equal(first.model_.state_dict(), second.model_.state_dict())
+    other = fitted(features, random_state=1)
+    assert not equal(first.model_.state_dict(), other.model_.state_dict())
+
+
+def test_members_of_an_average_differ_and_all_of_it_is_of_the_network():
+    clf = fitted(make, cross_fit=True, members=2, linear_member=True, folds=2)
+    networks = clf.model_.features.networks
+    assert [type(network).__name__ for network in networks] == ["Network", "Network", "Identity"]
+    assert not torch.equal(networks[0].module[0].weight, networks[1].module[0].weight)
+    assert clf.predict(X).shape == Y.shape
+
+
+def test_frozen_weights_of_a_classifier_stay_as_they_are():
+    module = network().requires_grad_(False)
+    clf = fitted(module)
+    assert equal(module.state_dict(), clf.model_.features.module.state_dict())
+
+
+def test_a_frozen_network_is_computed_once(monkeypatch):
+    calls = []
+    module = network().requires_grad_(False)
+    model = model_of(module)
+    module.register_forward_hook(lambda *_: calls.append(1))
+    spen.train(model, [stage_of(parts=("features", "local"), epochs=4)], (X, Y))
+    assert len(calls) == 1
+
+
+def test_classes_and_sparse_rows():
+    clf = spen.SPENClassifier(features=make, **QUICK).fit(X, Y.argmax(1))
+    assert set(clf.predict(X)) <= {0, 1, 2}
+    rows = sparse.random(60, 6, 0.4, format="csr", random_state=0)
+    clf = spen.SPENClassifier(features=make, **QUICK).fit(rows, np.tile(Y, (2, 1))[:60])
+    assert np.allclose(clf.predict_proba(rows), clf.predict_proba(rows.toarray()), atol=1e-6)
+    model = model_of(network())
+    assert torch.allclose(model.solve(rows).y, model.solve(rows.toarray()).y, atol=1e-6)
+
+
+def test_clone_takes_networks():
+    clf = spen.SPENClassifier(features=network(), **QUICK)
+    other = clone(clf)
+    assert other.features is not clf.features
+    assert np.array_equal(other.fit(X, Y).predict_proba(X), clf.fit(X, Y).predict_proba(X))
+    assert clone(spen.SPENClassifier(features=make)).features is make
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"features": network(), "hidden": (4,)}, "what hidden would say"),
+        ({"features": make, "dropout": 0.1, "input_dropout": 0.1}, "dropout and input_dropout"),
+        ({"features": nn.Linear(5, 2)}, "Linear cannot take rows of 6 numbers"),
+        ({"features": spen.MLP(5, 2)}, "MLP takes 5 inputs, but rows have 6"),
+        ({"features": "mlp"}, "nn.Module"),
+        ({"features": lambda: 3}, "nn.Module"),
+        ({"features": lambda rows, columns: 3}, "wants rows, columns"),
+        ({"features": Wrong(lambda x: (x, x))}, "must return a tensor"),
+        ({"features": make, "features_lr": -1.0}, "features_lr must be a number above zero"),
+        ({"features_lr": 1e-3, "epochs": "auto", "batch_size": "auto",
+          "stages": [spen.Stage("a", spen.CrossEntropy())]}, "features_lr would say"),
+    ],
+)  # fmt: skip
+def test_what_a_classifier_cannot_use_is_said(settings, said):
+    with pytest.raises(spen.InputError, match=said):
+        spen.SPENClassifier(**QUICK | settings).fit(X, Y)
+
+
+def test_a_model_does_not_guess_the_width_of_inputs():
+    with pytest.raises(spen.InputError, match="Call it yourself"):
+        model_of(make)
+
+
+def test_a_fit_of_a_network_resumes_to_the_same_bits_and_knows_another(tmp_path, monkeypatch):
+    module, settings = network(), {"cross_fit": True, "folds": 2}
+    whole = fitted(module, **settings).model_.state_dict()
+    monkeypatch.setattr("spen.training.checkpoint.SAVED_TIMES", 0)
+    save, left = Run.save, 5
+
+    def save_or_stop(run):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        save(run)
+
+    monkeypatch.setattr(Run, "save", save_or_stop)
+    clf = spen.SPENClassifier(features=module, **QUICK | settings)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(X, Y, checkpoint=tmp_path / "fit")
+    other = network()
+    for changed in (other, nn.Sequential(*module, nn.Dropout(0.1))):
+        another = clone(clf).set_params(features=changed)
+        with pytest.raises(spen.CheckpointError, match="differs in settings"):
+            another.fit(X, Y, checkpoint=tmp_path / "fit", resume=True)
+    again = clone(clf).fit(X, Y, checkpoint=tmp_path / "fit", resume=True)
+    assert equal(whole, again.model_.state_dict())

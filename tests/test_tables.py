@@ -174,6 +174,8 @@ def test_a_classifier_learns_from_a_table_and_its_file_gives_the_same_answers(fi
     assert (back.predict(frame.iloc[[3]]) == clf.predict(frame)[3]).all()
     assert clf.energy(frame, labels(frame)).shape == (ROWS,)
     assert clf.diagnose(frame, labels(frame)).steps.shape == (ROWS,)
+    found = clf.compare(frame, labels(frame), against="logistic")
+    assert [entry.name for entry in found.entries] == ["SPENClassifier", "logistic"]
     again = spen.SPENClassifier(**FAST, encoder=clf.encoder).fit(frame, labels(frame))
     assert (again.predict_proba(frame) == clf.predict_proba(frame)).all()
     assert not hasattr(clf.encoder, "columns_"), "a setting is left as it is"

@@ -29,7 +29,7 @@ NAMES = ["a", "b", "c"]
         pd.DataFrame(MATRIX, columns=NAMES).astype("boolean"),
         [["a", "c"], [], ["c", "b"]],
         [{"a", "c"}, set(), {"b", "c"}],
-        (("a", "c"), (), ("b", "c", "b")),
+        (("a", "c"), (), ("b", "c")),
         pd.Series([["a", "c"], [], ["b", "c"]]),
         [{0, 2}, set(), {1, 2}],
         [[0, 2], [], [1, 2]],
@@ -158,7 +158,7 @@ def test_a_labelling_is_put_in_the_models_order():
         align([["aa"], [], []], names, False, 3)
     with pytest.raises(spen.InputError, match="lacks 1 labels"):
         align(frame[["a", "b"]], names, False, 3)
-    with pytest.raises(spen.InputError, match="none of the classes"):
+    with pytest.raises(spen.InputError, match="'z' is no label of this model"):
         align(["b", "z"], names, True, 2)
     with pytest.raises(spen.InputError, match=r"shape \(3, 3\)"):
         align(MATRIX[:2], names, False, 3)
@@ -179,6 +179,66 @@ def test_known_labels_may_be_some_of_the_columns():
     twice = pd.DataFrame([[1, 0]] * 3, columns=["c", "c"])
     with pytest.raises(spen.InputError, match="same name"):
         align_known(twice, names, 3)
+
+
+def test_known_labels_may_be_dicts():
+    names, nan = np.array(NAMES, dtype=object), np.nan
+    same = align_known({"b": 1, np.str_("c"): False}, names, 2)
+    assert np.array_equal(same, [[nan, 1, 0]] * 2, equal_nan=True)
+    each = align_known([{"a": 1}, {}, {"b": None, "c": 0}], names, 3)
+    expected = [[1, nan, nan], [nan, nan, nan], [nan, nan, 0]]
+    assert np.array_equal(each, expected, equal_nan=True)
+    assert np.isnan(align_known({}, names, 2)).all()
+    for known, message in [
+        ({"aa": 1}, "Did you mean 'a'"),
+        ({"a": 2}, "only 1, 0, or nan"),
+        ({"a": "yes"}, "known must hold"),
+        ([{"a": 1}], r"shape \(2, 3\); received \(1, 3\)"),
+        ([{"a": 1}, [1, 0, 0]], "a dict for each row"),
+    ]:
+        with pytest.raises(spen.InputError, match=message):
+            align_known(known, names, 2)
+
+
+def test_a_label_that_a_row_names_twice_counts_once_and_is_told():
+    with pytest.warns(DataConversionWarning, match=r"^Row 1 names 'b' twice; a label counts once"):
+        twice = read_targets([["a"], ["b", "c", "b"]])
+    assert twice.matrix.toarray().tolist() == [[1, 0, 0], [0, 1, 1]]
+    with pytest.warns(DataConversionWarning, match="twice, and 1 other rows name some twice"):
+        read_targets([["a", "a"], [], ["b", "c", "c"]])
+
+
+@pytest.mark.parametrize(
+    "Y",
+    [
+        [[np.str_("a")], [np.str_("b")]],
+        [np.array(["a"]).tolist(), {np.str_("b")}],
+        pd.DataFrame([[1, 0], [0, 1]], columns=np.array(["a", "b"])),
+        [{np.int64(1)}, {np.int64(2)}],
+        np.array([np.str_("a"), "b"], dtype=object),
+        pd.Series(["a", "b"]),
+        np.array([1, 2], dtype=np.int8),
+    ],
+)
+def test_names_are_pythons_own(Y):
+    assert {type(name) for name in read_targets(Y).names.tolist()} in ({str}, {int})
+    given = read_targets(MATRIX, np.array(NAMES)).names
+    assert [type(name) for name in given] == [str] * 3
+
+
+def test_the_truth_may_hold_labels_that_were_never_seen_and_missing_ones():
+    names = np.array(["a", "b"], dtype=object)
+    lists = align([["a", "z"], [], ["b"]], names, False, 3, truth=True)
+    assert lists.toarray().tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    assert align([[], []], names, False, 2, truth=True).toarray().tolist() == [[0, 0]] * 2
+    for classes in (["b", "z"], pd.Series(["b", "z"]), np.array([["b"], ["z"]])):
+        found = align(classes, names, True, 2, truth=True)
+        assert found.toarray().tolist() == [[0, 1, 0], [0, 0, 1]]
+    frame = pd.DataFrame({"z": [0, 1], "b": [1, None], "a": [0, 1]})
+    found = align(frame, names, False, 2, truth=True)
+    assert np.array_equal(found, [[0, 1, 0], [1, np.nan, 1]], equal_nan=True)
+    with pytest.raises(spen.InputError, match="only 0 and 1"):
+        align([[0.5, 1.0]], names, False, 1, truth=True)
 
 
 def test_weights_of_labels():

@@ -29,7 +29,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -40,21 +39,16 @@ import numpy as np
 import torch
 from scipy import sparse
 from sklearn.datasets import make_multilabel_classification
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.multioutput import ClassifierChain
-from sklearn.neural_network import MLPClassifier
 
 import spen
 from spen import Split
 from spen.cli.show import text_table
 from spen.errors import choose
+from spen.estimators.compare import measured, rival
 from spen.estimators.scaling import Scaling
 from spen_paper.__main__ import main
 from spen_paper.fits import plan_of
 
-THRESHOLDS = np.arange(0.01, 1.0, 0.01)
 FOLDER = Path(os.environ.get("SPEN_DATA", "data"))
 WAYS = ("together", "apart")
 DECODINGS = ("expected_f1", "threshold")
@@ -236,47 +230,19 @@ OFFICIAL = {
 
 # The classifiers ---------------------------------------------------------------------------
 
-BASELINES: dict[str, Callable[[], Any]] = {
-    "one-vs-rest": lambda: OneVsRestClassifier(LogisticRegression(max_iter=1000)),
-    "chain": lambda: ClassifierChain(
-        LogisticRegression(max_iter=1000), order="random", random_state=0
-    ),
-    "mlp": lambda: MLPClassifier(max_iter=200, random_state=0),
-}
+BASELINES = ("logistic", "chain", "mlp")
 
 
-def probabilities(make: Callable[[], Any], X: Any, Y: np.ndarray, test: Any) -> np.ndarray:
-    """Train on X and Y, and return what is predicted for the test rows.
-
-    A chain refuses labels that never vary, so that these are filled in for everyone.
-    """
-    soft = np.repeat(Y[:1].astype(float), test.shape[0], axis=0)
-    varies = np.flatnonzero(Y.min(0) != Y.max(0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        soft[:, varies] = make().fit(X, Y[:, varies]).predict_proba(test)
-    return soft
-
-
-def baseline(make: Callable[[], Any], task: Task) -> float:
+def baseline(name: str, task: Task) -> float:
     """Return the F1 of a scikit-learn classifier, with a threshold that is tuned."""
-    X, Y, test = task.train.X, np.asarray(task.train.Y, np.int64), task.test.X
-    if not sparse.issparse(X):
-        mean, spread = X.mean(0), X.std(0)
-        spread = np.where(spread > 0, spread, 1)
-        X, test = (X - mean) / spread, (test - mean) / spread
-    order = np.random.default_rng(0).permutation(len(Y))
-    held, kept = np.split(order, [len(order) // 5])
-    soft = probabilities(make, X[kept], Y[kept], X[held])
-    scores = [spen.example_f1(Y[held], (soft > t).astype(int)) for t in THRESHOLDS]
-    threshold = THRESHOLDS[int(np.argmax(scores))]
-    soft = probabilities(make, X, Y, test)
-    return 100 * spen.example_f1(task.test.Y, (soft > threshold).astype(int))
+    train, test = (Split(part.X, np.asarray(part.Y, np.int64)) for part in (task.train, task.test))
+    found = measured(name, rival(name, seed=0), train, test, seed=0)
+    return 100 * found.scores["threshold"]["f1"].mean
 
 
 def compare(task: Task, seed: int) -> dict[str, float]:
     """Return the scores of all classifiers on one data set."""
-    scores = {other: baseline(make, task) for other, make in BASELINES.items()}
+    scores = {other: baseline(other, task) for other in BASELINES}
     began = time.perf_counter()
     model = spen.SPENClassifier(random_state=seed).fit(task.train.X, task.train.Y)
     seconds = time.perf_counter() - began

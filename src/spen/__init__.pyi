@@ -36,6 +36,7 @@ from spen.errors import MissingPackageError as MissingPackageError
 from spen.errors import SpenError as SpenError
 from spen.errors import UnknownNameError as UnknownNameError
 from spen.estimators.classifier import SPENClassifier as SPENClassifier
+from spen.estimators.compare import Comparison as Comparison
 from spen.estimators.decoding import expected_f1 as expected_f1
 from spen.estimators.decoding import tune_label_thresholds as tune_label_thresholds
 from spen.estimators.decoding import tune_threshold as tune_threshold
@@ -49,6 +50,7 @@ from spen.features import Features as Features
 from spen.features import Identity as Identity
 from spen.features import LabelScores as LabelScores
 from spen.features import Linear as Linear
+from spen.files import register as register
 from spen.inference.backward import Detached as Detached
 from spen.inference.backward import Implicit as Implicit
 from spen.inference.backward import Truncated as Truncated

@@ -18,7 +18,7 @@ from spen.energies.pairwise import ConditionalPairwiseEnergy
 from spen.errors import check_positive, check_whole, choose
 from spen.estimators.base import LabelClassifier, NetworkClassifier
 from spen.estimators.plan import Choice, Plan, Prediction, Shape
-from spen.estimators.recipe import check_decoding, folds_of, is_auto, make_plan
+from spen.estimators.recipe import check_decoding, folds_of, is_auto, make_plan, metric_of
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField
 from spen.objectives.base import Objective
@@ -254,6 +254,7 @@ def _convex_plan(
         stages=(stage,),
         prediction=Prediction(CrossEntropy(), Descent()),
         decoding=classifier.decoding,
+        metric=metric_of(settings, shape),
         **folds_of(settings, shape),
         linear=low_rank,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +19,7 @@ from spen.batch.groups import in_turns
 from spen.batch.rows import Inputs, affine, densify
 from spen.domains import DUAL_LIMIT
 from spen.errors import InputError, check_share, check_whole
+from spen.files import keep_arguments, register
 
 if TYPE_CHECKING:
     from spen.energies.local import LocalEnergy
@@ -42,6 +44,10 @@ class Features(nn.Module):
     """Whether all that is random in ``forward`` is drawn from its generator. Otherwise torch's own
     generators are set from it, and put back afterwards, so that a seed decides ``nn.Dropout``."""
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        keep_arguments(cls)
+
     @abstractmethod
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
         """Return F(x). A generator means training: dropout masks are drawn from it."""
@@ -63,6 +69,7 @@ class Features(nn.Module):
         reset_modules(self, generator)
 
 
+@register("Network")
 class Network(Features):
     """Any module as a feature network; what it takes comes to it as dense rows.
 
@@ -71,16 +78,20 @@ class Network(Features):
     Args:
         module: (n, …) inputs → (n, width) features.
         n_features: that width, where it is known.
+        n_inputs: the width of the inputs, where they are rows of numbers.
 
     >>> network = Network(nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8)))
     >>> network.of(torch.ones(1, 3)).shape
     torch.Size([1, 8])
     """
 
-    def __init__(self, module: nn.Module, n_features: int | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, n_features: int | None = None, n_inputs: int | None = None
+    ) -> None:
         super().__init__()
         self.module = module
         self.n_features = n_features
+        self.n_inputs = n_inputs
 
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
         features = self.module(inputs)
@@ -108,29 +119,83 @@ class Network(Features):
         """Leave the weights as they are."""
 
 
-def as_features(source: Any, seed: int | None = None) -> Features:
-    """Return a feature network: itself, a module, or what a factory makes with this seed.
+def as_features(source: Any, seed: int | None = None, n_inputs: int | None = None) -> Features:
+    """Return a feature network: itself, a module, or what a function makes with this seed.
 
     Args:
-        source: Features, an nn.Module, which keeps its weights, or a callable that returns one.
-        seed: of what a factory draws; None takes what torch has.
+        source: Features, an nn.Module, which keeps its weights, or a function that returns one. It
+            is called with the width of the inputs, if that is known and it takes one argument.
+        seed: of what a function draws; None takes what torch has.
+        n_inputs: the width of the inputs; a trial with such rows then finds that of the features.
 
     >>> a, b = (as_features(lambda: nn.Linear(3, 2), seed=0) for _ in range(2))
     >>> torch.equal(a.module.weight, b.module.weight)
     True
+    >>> as_features(lambda n_inputs: nn.Linear(n_inputs, 2), seed=0, n_inputs=3).n_features
+    2
     """
-    if not isinstance(source, nn.Module) and callable(source):
-        context = nullcontext() if seed is None else seeded(torch.Generator().manual_seed(seed))
-        with context:
-            source = source()
-    if isinstance(source, Features):
+    if isinstance(source, Features) and n_inputs is None:
         return source
-    if isinstance(source, nn.Module):
-        return Network(source)
-    raise InputError(
-        "features must be a spen.Features, an nn.Module or a function that returns one; received "
-        f"{source!r}."
-    )
+    context = nullcontext() if seed is None else seeded(torch.Generator().manual_seed(seed))
+    with context:
+        if not isinstance(source, nn.Module) and callable(source):
+            source = _made(source, n_inputs)
+        if not isinstance(source, nn.Module):
+            raise InputError(
+                "features must be a spen.Features, an nn.Module or a function that returns one; "
+                f"received {source!r}."
+            )
+        features = source if isinstance(source, Features) else Network(source)
+        if n_inputs is None:
+            return features
+        width = _width(features, n_inputs)
+    if isinstance(features, Network):
+        return Network(features.module, width, n_inputs)
+    features.n_inputs, features.n_features = n_inputs, width
+    return features
+
+
+def _made(make: Callable[..., Any], n_inputs: int | None) -> Any:
+    """Call a function that makes a feature network."""
+    name = getattr(make, "__qualname__", repr(make))
+    wanted = [
+        parameter
+        for parameter in inspect.signature(make).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(wanted) > 1:
+        raise InputError(
+            f"{name} makes features and wants {', '.join(map(str, wanted))}; all that it is given "
+            "is the width of the inputs. Wrap it in a function of that, or of nothing."
+        )
+    if not wanted:
+        return make()
+    if n_inputs is None:
+        raise InputError(
+            f"{name} wants {wanted[0]}, but the width of the inputs is not known here. Call it "
+            f"yourself: features={name}(64)."
+        )
+    return make(n_inputs)
+
+
+@torch.no_grad()
+def _width(features: Features, n_inputs: int) -> int:
+    """Return the width of F(x), by a trial with two rows."""
+    named = features.module if isinstance(features, Network) else features
+    if features.n_inputs not in (None, n_inputs):
+        raise InputError(
+            f"{type(named).__name__} takes {features.n_inputs} inputs, but rows have {n_inputs}."
+        )
+    like = next((p for p in features.parameters() if p.is_floating_point()), torch.empty(0))
+    rows = torch.zeros(2, n_inputs, dtype=like.dtype, device=like.device)
+    try:
+        return features.of(rows).shape[1]
+    except (RuntimeError, TypeError, LookupError, AttributeError, ArithmeticError) as problem:
+        raise InputError(
+            f"{type(named).__name__} cannot take rows of {n_inputs} numbers, a tensor of shape "
+            f"(rows, {n_inputs}): {type(problem).__name__}: {problem}"
+        ) from problem
 
 
 @contextmanager
@@ -168,7 +233,8 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
             torch.empty(1, device=generator.device).uniform_(generator=generator)
             seed = hash((generator.initial_seed(), generator.get_offset())) % 2**62
         else:
-            seed = int(torch.randint(2**62, (), generator=generator))
+            # Here even where all else is built without numbers.
+            seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
         torch.manual_seed(seed)
         fresh = _drawn(generator.device)
         yield
@@ -184,10 +250,11 @@ def _drawn(device: torch.device) -> tuple[bytes, int]:
 
 def reset_modules(module: nn.Module, generator: torch.Generator) -> None:
     """Draw the weights of all modules inside that know how to, from the generator."""
-    with seeded(generator):
-        for part in module.modules():
-            if part is not module and callable(getattr(part, "reset_parameters", None)):
-                part.reset_parameters()  # type: ignore[operator]
+    parts = [part for part in module.modules() if part is not module]
+    own = [part for part in parts if callable(getattr(part, "reset_parameters", None))]
+    with seeded(generator) if own else nullcontext():
+        for part in own:
+            part.reset_parameters()  # type: ignore[operator]
 
 
 class Identity(Features):

@@ -7,7 +7,7 @@ every score, and so is a row or a label of which nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -93,6 +93,106 @@ def subset_accuracy(truth: Any, predicted: Any) -> float:
     return _share(right.sum(), (observed > 0).sum())
 
 
+def label_accuracy(truth: Any, predicted: Any) -> float:
+    """Return the share of labels that are right.
+
+    >>> label_accuracy([[1, 0], [0, 0]], [[1, 1], [0, 0]])
+    0.75
+    """
+    return 1 - hamming_error(truth, predicted)
+
+
+METRICS: dict[str, Callable[[Any, Any], float]] = {
+    "f1": example_f1,
+    "micro_f1": micro_f1,
+    "macro_f1": macro_f1,
+    "subset": subset_accuracy,
+    "hamming": label_accuracy,
+}
+"""What a classifier may be asked for, by name: ``score(truth, labels)``; more is better."""
+
+IN_WORDS = {
+    "f1": "F1, averaged over rows",
+    "micro_f1": "F1 of all decisions",
+    "macro_f1": "F1, averaged over labels",
+    "subset": "rows with every label right",
+    "hamming": "labels that are right",
+}
+"""What people call the METRICS."""
+
+
+def row_scores(metric: str, truth: Any, labels: Any) -> np.ndarray:
+    """Return the score of each row, (n,), by a metric that is a mean over rows; else its F1.
+
+    >>> row_scores("hamming", np.array([[1.0, 0.0]]), np.array([[1, 1]]))
+    array([0.5])
+    """
+    both, sizes, observed = counts(truth, labels, axis=1)
+    if metric == "subset":
+        return (sizes == 2 * both).astype(float)
+    if metric == "hamming":
+        return 1 - (sizes - 2 * both) / np.maximum(observed, 1)
+    return row_f1(both, sizes)
+
+
+def score_by(metric: str, truth: Any, labels: Any, sample_weight: Any = None) -> float:
+    """Return the score by one of METRICS, with rows that count differently.
+
+    >>> score_by("subset", [[1, 0], [0, 0]], [[1, 1], [0, 0]], [1, 3])
+    0.75
+    """
+    score = choose(metric, METRICS, "metric")
+    if sample_weight is None:
+        return score(truth, labels)
+    weight = as_array(sample_weight)
+    rows = np.shape(labels)[0]
+    if weight.shape != (rows,) or not (weight >= 0).all() or not weight.any():
+        raise InputError(
+            f"sample_weight must be {rows} numbers of zero or more, one a row and not all zero."
+        )
+    weight = weight / weight[weight > 0].min()
+    if metric == "macro_f1":
+        t, p = as_array(truth), as_array(labels)
+        known = ~np.isnan(t)
+        on = (p == 1) & known
+        both, sizes = (t == 1) & on, ((t == 1) + on.astype(float))
+        return mean_f1(weight @ both, weight @ sizes, weight @ known, empty="zero")
+    both, sizes, observed = counts(truth, labels, axis=1)
+    if metric == "micro_f1":
+        totals = (np.atleast_1d(weight @ part) for part in (both, sizes, observed))
+        return mean_f1(*totals, empty="zero")
+    if metric == "hamming":
+        return 1 - _share(weight @ (sizes - 2 * both), weight @ observed)
+    return float(np.average(row_scores(metric, truth, labels), weights=weight * (observed > 0)))
+
+
+def ndcg_at_k(truth: Any, scores: Any, k: int) -> float:
+    """Return the mean over rows of the discounted gain of the k labels with the highest scores.
+
+    A true label at rank r counts 1 / log₂(r + 1); it is divided by what the best order would have.
+    Rows without a true label are left out. Of equal scores the earlier column comes first.
+
+    Args:
+        truth: (n, L) of 0 and 1; nan marks a missing label, which is not ranked.
+        scores: (n, L) finite numbers, such as probabilities.
+        k: how many labels to look at, 1 or more.
+
+    >>> ndcg_at_k([[1, 0, 1]], [[0.9, 0.5, 0.1]], 2)
+    0.613...
+    """
+    check_whole(k, "k")
+    gains, rows = 0.0, 0
+    for t, s in blocks(truth, scores):
+        top = np.argsort(-np.where(np.isnan(t), -np.inf, s), axis=1, kind="stable")[:, :k]
+        discounts = 1 / np.log2(np.arange(2, top.shape[1] + 2))
+        true = np.nansum(t, axis=1).astype(int)
+        ideal = np.concatenate([[0.0], np.cumsum(discounts)])[np.minimum(true, top.shape[1])]
+        found = (np.nan_to_num(np.take_along_axis(t, top, axis=1)) * discounts).sum(1)
+        gains += (found[true > 0] / ideal[true > 0]).sum()
+        rows += int((true > 0).sum())
+    return _share(gains, rows)
+
+
 def precision_at_k(truth: Any, scores: Any, k: int) -> float:
     """Return the mean over rows of the share of true labels among the k with the highest scores.
 
@@ -145,13 +245,18 @@ class Score(NamedTuple):
     rule: str
 
 
-def score_all(truth: Any, predicted: Any, probabilities: Any) -> dict[str, Score]:
+def score_all(
+    truth: Any, predicted: Any, probabilities: Any, *, metric: str = "f1"
+) -> dict[str, Score]:
     """Return every score of a multi-label prediction, each with its rule in words.
+
+    Precision is looked at among the first 1, 3 and 5, if there are so many labels.
 
     Args:
         truth: (n, L) of 0 and 1; nan marks a missing label.
         predicted: (n, L) of 0 and 1.
         probabilities: (n, L) between 0 and 1.
+        metric: the one of METRICS that comes first.
 
     >>> scores = score_all([[1, 0]], [[1, 0]], [[0.9, 0.2]])
     >>> scores["example_f1"]
@@ -173,10 +278,16 @@ def score_all(truth: Any, predicted: Any, probabilities: Any) -> dict[str, Score
             subset_accuracy(truth, predicted), "share of rows with every label right"
         ),
     }
-    ranks = (1, 3, 5)
+    first = {"f1": "example_f1", "subset": "subset_accuracy", "hamming": "hamming_error"}
+    leading = first.get(metric, metric)
+    scores = {leading: scores[leading]} | scores
+    ranks = tuple(k for k in (1, 3, 5) if k <= np.shape(probabilities)[1])
     for k, value in zip(ranks, _precisions(truth, probabilities, ranks), strict=True):
         rule = f"true labels among the {k} most probable, divided by {k}; ties by column order"
         scores[f"precision_at_{k}"] = Score(value, rule)
+    for k in ranks[1:]:
+        rule = f"gain of the {k} most probable, 1/log2(rank + 1) a true label, over the best order"
+        scores[f"ndcg_at_{k}"] = Score(ndcg_at_k(truth, probabilities, k), rule)
     rule = "mean gap between probability and share of labels on, in 15 equal intervals"
     scores["calibration_error"] = Score(calibration_error(truth, probabilities), rule)
     return scores

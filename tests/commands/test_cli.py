@@ -35,7 +35,7 @@ def test_help_does_not_wait_for_torch():
         (["reproduce", "table3", "--seeds", "x"], "--seeds"),
         (["reproduce", "table3", "--seeds", "0"], "seeds must be 1 or more"),
         (["reproduce", "table3", "--method", "linaer"], "Did you mean 'linear'"),
-        (["reproduce", "table3", "--n-train", "0"], "n_train must be"),
+        (["reproduce", "table3", "--n-train", "0"], "--n-train must be"),
         (["reproduce", "structure", "--seeds", "0"], "seeds must be 1 or more"),
         (["reproduce", "table2", "--method", "exct"], "Did you mean 'exact'"),
     ],

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
     write_csv(path / "unlabelled.csv", X[100:], columns[:4])
     out = run("fit", path / "train.csv", "--labels", ",".join(LABELS), "--out", path / "m.spen",
               "--hidden", "16", "--epochs", 20, "--remember-rows")  # fmt: skip
-    assert "F1 of held-out rows" in out.stdout
+    assert "held-out rows, before the last fit" in out.stdout
     assert "\x1b" not in out.stdout, "plain text in a pipe"
     return path
 
@@ -81,14 +81,17 @@ def test_predictions_are_those_of_the_library(folder):
     assert header == LABELS
     assert np.allclose(np.array(rows, dtype=float), clf.predict_proba(X), rtol=1e-5)
 
-    sparse = run("predict", folder / "m.spen", folder / "unlabelled.csv", "--write", "sparse")
+    sparse = run("predict", folder / "m.spen", folder / "unlabelled.csv", "--write", "sparse",
+                 "--out", "-")  # fmt: skip
     pairs = [dict(p.split(":") for p in line.split()) for line in sparse.stdout.splitlines()]
     assert [[LABELS[int(i)] for i in row] for row in pairs] == expected
 
 
 def test_labels_in_a_file_to_predict_are_ignored(folder):
-    with_labels = run("predict", folder / "m.spen", folder / "test.csv").stdout.splitlines()
-    without = run("predict", folder / "m.spen", folder / "unlabelled.csv").stdout.splitlines()
+    with_labels, without = (
+        run("predict", folder / "m.spen", folder / name, "--out", "-").stdout.splitlines()
+        for name in ("test.csv", "unlabelled.csv")
+    )
     assert with_labels[11:] == without[1:]
 
 
@@ -145,26 +148,38 @@ def test_fit_prints_json(folder):
         (["fit", "{f}/pipe", "--labels", "sun", "--format", "csv", "--out", "{f}/x"], "regular"),
         (["fit", "{f}/train.csv", "--labels", "sun", "--hidden", "a", "--out", "{f}/x"], "widths"),
         (["fit", "{f}/train.csv", "--labels", "a", "--out", "{f}/x.spen"], "expected 0 or 1"),
-        (["fit", "{f}/train.csv", "--labels", "sun"], "out"),
         (["fit", "{f}/train.csv", "--labels", "sun", "--seed", "-1", "--out", "{f}/x"], "Seed"),
         (["predict", "{f}/m.spen", "{f}/test.csv", "--out", "{f}"], "is a folder"),
         (["predict", "{f}/none.spen", "{f}/test.csv"], "none.spen"),
         (["predict", "{f}/train.csv", "{f}/test.csv"], "train.csv"),
         (["predict", "{f}/m.spen", "{f}/none.csv"], "none.csv"),
-        (["predict", "{f}/m.spen", "{f}/test.csv", "--json"], "--json needs --out"),
+        (["predict", "{f}/m.spen", "{f}/test.csv", "--json", "--out", "-"], "would mix"),
+        (["predict", "{f}/m.spen", "yeats"], "Did you mean 'yeast'"),
+        (
+            ["predict", "{f}/m.spen", "{f}/test.csv", "--known", "sun=2"],
+            "expected 1, 0, or nothing",
+        ),
+        (["predict", "{f}/m.spen", "{f}/test.csv", "--known", "snu=1"], "Did you mean 'sun'"),
+        (["predict", "{f}/m.spen", "{f}/test.csv", "--known", "sun"], "such as sport=1,news=0"),
+        (["predict", "{f}/m.spen", "{f}/test.csv", "--known", "{f}/three.csv"], "fewer rows"),
+        (["predict", "{f}/m.spen", "{f}/test.csv", "--known", "{f}/bad.csv"], "Unknown label 'a'"),
+        (["evaluate", "{f}/m.spen", "{f}/test.csv", "--known", "snwo"], "Did you mean 'snow'"),
+        (["evaluate", "{f}/m.spen", "{f}/test.csv", "--known", "{f}/three.csv"], "fewer rows"),
         (["predict", "{f}/m.spen", "{f}/fewer.csv"], "3 features"),
         (["predict", "{f}/m.spen", "{f}/renamed.csv"], "'A'"),
         (["evaluate", "{f}/m.spen", "{f}/unlabelled.csv"], "sun"),
         (["evaluate", "{f}/m.spen", "{f}/bad.csv"], "bad.csv"),
     ],
 )
-def test_a_users_mistake_is_one_line_and_exit_code_two(folder, arguments, message):
+def test_a_users_mistake_is_one_line_and_exit_code_two(folder, arguments, message, monkeypatch):
     write_csv(folder / "fewer.csv", [[1, 2, 3]], ["a", "b", "c"])
     write_csv(folder / "renamed.csv", [[1, 2, 3, 4]], ["A", "b", "c", "d"])
+    (folder / "three.csv").write_text("snow\n1\n\n0\n")
     (folder / "bad.csv").write_text("a,b,c,d,sun\n1,2,x\n")
     if not (folder / "pipe").exists():
         os.mkfifo(folder / "pipe")
     before = sorted(path.name for path in folder.iterdir())
+    monkeypatch.chdir(folder)
     result = run(*(a.format(f=folder) for a in arguments), check=False)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
@@ -186,12 +201,12 @@ def test_rows_are_written_before_the_next_are_read(folder, tmp_path):
                 yield Split(np.zeros((5, 4), dtype=np.float32), None)
 
     with (tmp_path / "p.csv").open("w") as target:
-        assert _write(clf, Rows(), "probabilities", target) == 15
+        assert _write(clf, Rows().chunks(), "probabilities", target) == 15
     assert lengths[0] < lengths[1] < lengths[2]
 
 
 def test_a_reader_that_stops_early_is_not_an_error(folder):
-    command = f"{sys.executable} -m spen predict {folder}/m.spen {folder}/test.csv | true"
+    command = f"{sys.executable} -m spen predict {folder}/m.spen {folder}/test.csv --out - | true"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert result.stderr == ""
 
@@ -208,7 +223,7 @@ def test_a_libsvm_file_is_counted_as_the_training_file_was(tmp_path, base):
         "--out", tmp_path / "m.spen", "--json")  # fmt: skip
     (tmp_path / "new.svm").write_text(f"0 {1 + base}:1\n0 {2 + base}:1\n")
     out = run("predict", tmp_path / "m.spen", tmp_path / "new.svm", "--format", "libsvm",
-              "--write", "probabilities")  # fmt: skip
+              "--write", "probabilities", "--out", "-")  # fmt: skip
     soft = np.array([line.split(",") for line in out.stdout.splitlines()[1:]], dtype=float)
     expected = spen.load(tmp_path / "m.spen").predict_proba(np.array([[0, 1, 0], [0, 0, 1]]))
     assert np.allclose(soft, expected, rtol=1e-4)
@@ -330,10 +345,10 @@ def test_predictions_keep_names_in_files_and_spell_them_out_on_a_terminal(odd):
     with (odd / "p.csv").open(newline="") as file:
         assert next(csv.reader(file)) == ODD
     with contextlib.redirect_stdout(io.StringIO()) as piped:
-        main([str(word) for word in command])
+        main([*map(str, command), "--out", "-"])
     assert next(csv.reader(io.StringIO(piped.getvalue()))) == ODD
     with contextlib.redirect_stdout(Terminal()) as terminal:
-        main([str(word) for word in command])
+        main([*map(str, command), "--out", "-"])
     assert not UNSEEN.search(terminal.getvalue().replace("\n", ""))
     assert terminal.getvalue().startswith("sun\\x1b[2J,sea\\u202e,snow\\n\\x9b31m\n")
 

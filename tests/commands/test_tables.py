@@ -53,7 +53,7 @@ def test_a_model_of_posts_predicts_and_is_judged(folder):
     assert {column.name for column in model.encoder_.columns_} == {"body", "place"}
     outputs = []
     for name in ("posts.csv", "posts.jsonl.gz"):
-        code, out, err = run("predict", folder / "m.spen", folder / name)
+        code, out, err = run("predict", folder / "m.spen", folder / name, "--out", "-")
         assert code == 0, err
         outputs.append(out)
         code, out, err = run("evaluate", folder / "m.spen", folder / name, "--json")
@@ -70,10 +70,10 @@ def test_a_model_of_posts_predicts_and_is_judged(folder):
 
 def test_rows_to_predict_need_no_tags_and_no_order(folder):
     (folder / "new.csv").write_text("place,body\nnorth,warm and bright\n")
-    code, out, err = run("predict", folder / "m.spen", folder / "new.csv")
+    code, out, err = run("predict", folder / "m.spen", folder / "new.csv", "--out", "-")
     assert (code, len(out.splitlines())) == (0, 2), err
     (folder / "less.csv").write_text("place\nnorth\n")
-    code, _, err = run("predict", folder / "m.spen", folder / "less.csv")
+    code, _, err = run("predict", folder / "m.spen", folder / "less.csv", "--out", "-")
     assert code != 0
     assert "lacks the column 'body'" in err
 

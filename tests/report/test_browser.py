@@ -217,6 +217,66 @@ def test_a_narrow_window_does_not_scroll_sideways(opened, page, width):
     assert scrolled <= width
 
 
+@pytest.fixture(scope="module")
+def page_of_many(tmp_path_factory):
+    names = [f"a label of some length {k}" for k in range(40)]
+    classifier, rows = fitted(names, labels=40)
+    facts = gather("a page", classifier, Judged.of(rows, "rows"))
+    return write_page(facts, tmp_path_factory.mktemp("many") / "page.html").as_uri()
+
+
+LINES = "[...document.querySelectorAll('#label-scores tbody tr')]"
+
+
+def test_no_label_is_hidden_without_a_word(window, page_of_many):
+    browser.resize(window, 1280)
+    window.get(page_of_many)
+    seen = f"return {LINES}.filter(e => e.getClientRects().length).length"
+    boxes = "[...document.querySelectorAll('.scroll')].filter(e => e.clientHeight)"
+    hidden = f"return {boxes}.some(e => e.scrollHeight > e.clientHeight + 1)"
+    assert window.execute_script(f"return {LINES}.length") == 40
+    assert window.execute_script(seen) == 25
+    assert not window.execute_script(hidden)
+    told = "return document.querySelector('#scores .more')?.textContent"
+    assert window.execute_script(told) == "Show all 40: 15 more"
+    press(window, "#label-scores th:nth-child(1) button")
+    assert window.execute_script(seen) == 25, "the first ones of whatever order"
+    press(window, "#scores .more")
+    assert window.execute_script(seen) == 40
+    assert not window.execute_script(hidden)
+    assert window.execute_script(told) is None
+    rest = window.execute_script("return document.querySelector('.bars .rest').textContent")
+    shown = window.execute_script("return document.querySelectorAll('[data-label]').length")
+    assert rest.startswith(f"and {40 - shown} ")
+
+
+@pytest.mark.parametrize("which", ["page", "page_of_many"])
+def test_a_phone_has_room_for_fingers_and_pictures(window, request, which):
+    browser.resize(window, 390)
+    window.get(request.getfixturevalue(which))
+    window.execute_script("document.querySelectorAll('details').forEach(e => e.open = true)")
+    small = window.execute_script(
+        "const all = 'button, select, input, summary, nav a';"
+        "return [...document.querySelectorAll(all)].map(e => [e, e.getBoundingClientRect()])"
+        ".filter(([e, box]) => box.width && (box.height < 39.5 ||"
+        " (e.tagName === 'BUTTON' && box.width < 39.5))).map(([e]) => e.outerHTML)"
+    )
+    assert small == []
+    assert window.execute_script("return document.documentElement.scrollWidth") <= 390
+    cut = window.execute_script(
+        "return [...document.querySelectorAll('svg, nav')].filter(e => {"
+        " const box = e.getBoundingClientRect();"
+        " return box.right > 390 || e.scrollWidth > e.clientWidth + 1; }).map(e => e.ariaLabel)"
+    )
+    assert cut == [], "pictures and links fit, without scrolling"
+    letters = window.execute_script(
+        "return Math.min(...[...document.querySelectorAll('svg text')]"
+        ".filter(e => e.getClientRects().length && !e.matches('.tiny'))"
+        ".map(e => 12 * Math.abs(e.ownerSVGElement.getScreenCTM().a)))"
+    )
+    assert letters >= 10, "names are legible"
+
+
 def test_names_are_text(opened):
     assert opened.execute_script("return document.querySelectorAll('.bars b, table b').length") == 0
     assert "<b>wind</b>" in opened.execute_script("return document.body.innerText")

@@ -12,7 +12,12 @@ from spen.metrics import calibration_error
 from spen.report.examples import example_facts
 from spen.report.label_relations import global_terms, interactions, meetings
 from spen.report.page import gather, render
-from spen.report.scores import calibration_facts, hardest_rows, label_scores
+from spen.report.scores import (
+    calibration_facts,
+    convergence_facts,
+    hardest_rows,
+    label_scores,
+)
 from spen.report.subject import Judged
 
 
@@ -61,17 +66,15 @@ def test_the_calibration_error_is_that_of_the_metric(subject):
     assert sum(facts["counts"]) == subject.truth.size
 
 
-def test_the_hardest_rows_have_the_lowest_f1_and_their_energies(subject):
+def test_the_hardest_rows_have_the_lowest_f1(subject):
     rows = hardest_rows(subject)
     assert [row["f1"] for row in rows] == sorted(row["f1"] for row in rows)
     assert rows[0]["f1"] == pytest.approx(100 * subject.row_scores.min(), abs=0.06)
-    k = rows[0]["row"] - 1
-    domain, entropy = subject.model.domain, subject.predictor.prediction.objective.entropy
-    energy = subject.model.energy_of(subject.scaled[[k]], subject.truth[[k]])
-    assert domain.negative_entropy(torch.from_numpy(subject.truth[[k]])).item() == 0
-    gap = energy - subject.solution.energy[k]
-    assert entropy == 1.0
-    assert rows[0]["gap"] == pytest.approx(gap.item(), abs=0.006)
+
+
+def test_search_errors_are_those_of_a_diagnosis(subject):
+    found = subject.classifier.diagnose(subject.judged.rows.X, subject.truth)
+    assert convergence_facts(subject)["missed"] == round(80 * found.search_errors)
 
 
 def test_interactions_are_second_differences_of_the_energy(subject):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from html.parser import HTMLParser
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -139,6 +140,110 @@ def test_ten_thousand_labels():
     assert len(page) < 3_000_000
     assert facts["examples"]["why_not"] == "the energy has too many weights for a page"
     assert "The 1,000 most frequent of 10,000 labels" in page
+
+
+@pytest.mark.parametrize("labels", [14, 60])
+def test_pictures_of_labels_show_few_and_say_of_how_many(labels):
+    classifier, rows = fitted(labels=labels)
+    facts = gather("a page", classifier, Judged.of(rows, "rows"))
+    named, pairs = facts["structure"]["named"], facts["pairs"]
+    shown = list(chain(*named["groups"]))
+    assert len(set(shown)) == min(labels, 24)
+    assert np.shape(named["matrix"]) == (len(named["rows"]), len(shown))
+    weights = dict(zip(shown, np.transpose(named["matrix"]), strict=True))
+    structure = classifier.structure()
+    chosen = structure.measurements[np.array(named["rows"]) - 1]
+    for name, values in weights.items():
+        assert np.allclose(values, chosen[:, structure.label_names.index(name)], atol=6e-4)
+    assert len(pairs["energy"]) <= 20
+    assert sorted(chain(*pairs["groups"])) == list(range(len(pairs["names"])))
+    place = {node: k for k, group in enumerate(pairs["groups"]) for node in group}
+    pulled = [pair for *pair, strength in pairs["energy"] if strength < 0]
+    assert pulled
+    assert all(place[a] == place[b] for a, b in pulled), "in one group"
+    words = " ".join(" ".join(read(render(facts)).words).split())
+    which = "all 14 labels (down)" if labels == 14 else "24 of 60 labels, those of the largest"
+    assert which in words
+    assert f"{len(pairs['energy'])} of {labels * (labels - 1) // 2:,} pairs among all" in words
+
+
+def test_search_errors_are_told_once_in_words():
+    classifier, rows = fitted()
+    facts = gather("a page", classifier, Judged.of(rows, "rows"))
+    for missed, said in ((2, "on 2 of 80 rows (2.5 %) inference"), (0, "none of 80 rows")):
+        facts["convergence"]["missed"] = missed
+        page = render(facts)
+        words = " ".join(" ".join(read(page[: page.index("<script")]).words).split())
+        assert words.lower().count("search error") == 1
+        assert f"Search errors: {said}" in words
+
+
+def test_rows_that_all_take_as_many_steps_need_no_picture():
+    classifier, rows = fitted()
+    facts = gather("a page", classifier, Judged.of(rows, "rows"))
+    assert "Rows by steps until convergence" in render(facts)
+    facts["convergence"] |= {"quickest": 6, "middle": 6, "most": 6, "slowest": 6}
+    page = render(facts)
+    assert "Rows by steps until convergence" not in page
+    assert "each of 80 rows takes 6 to converge" in " ".join(page.split())
+
+
+def test_the_calibration_curve_shows_how_many_decisions_a_point_has():
+    classifier, rows = fitted()
+    facts = gather("a page", classifier, Judged.of(rows, "rows"))
+    chart = re.search(r'aria-label="Calibration curve">(.*?)</svg>', render(facts), re.DOTALL)[1]
+    counts = facts["calibration"]["counts"]
+    sizes = [float(size) for size in re.findall(r'<circle[^>]* r="([^"]*)"', chart)]
+    assert len(set(counts)) > 3
+    assert np.array_equal(np.argsort(counts, kind="stable"), np.argsort(sizes, kind="stable"))
+    assert re.findall(r'class="bar"[^>]*><title>[^<]*, ([\d,]+) decisions', chart) == [
+        f"{count:,}" for count in counts
+    ]
+    assert [word for word in read(chart).words if word.isdigit()][-len(counts) :]
+
+
+def test_a_report_in_one_call(tmp_path):
+    classifier, rows = fitted(list("abcdef"))
+    page = classifier.report(tmp_path / "page.html", rows.X, rows.Y)
+    assert page == tmp_path / "page.html"
+    expected = page.read_text(encoding="utf-8")
+    assert '<section id="examples"' in expected
+    assert "SPENClassifier" in expected
+    lists = [[name for name, on in zip("abcdef", row, strict=True) if on] for row in rows.Y]
+    for X, Y in ((rows, None), (rows.X, lists), (sparse.csr_array(rows.X), rows.Y)):
+        classifier.report(page, X, Y)
+        assert page.read_text(encoding="utf-8") == expected
+    missing = rows.Y.copy()
+    missing[0, 0] = np.nan
+    classifier.report(str(page), rows.X, missing, title="Some <title>")
+    assert "Some &lt;title&gt;" in page.read_text(encoding="utf-8")
+    classifier.report(page)
+    assert '<section id="examples"' not in page.read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="X and Y, or neither"):
+        classifier.report(page, rows.X)
+    with pytest.raises(InputError, match="is a folder"):
+        classifier.report(tmp_path, rows)
+
+
+def test_a_report_of_named_columns_and_of_classes(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    _, rows = fitted()
+    X = pandas.DataFrame(rows.X, columns=list("vwxyz"))
+    settings = {"hidden": (), "epochs": 2, "refit": False, "remember_rows": True, "device": "cpu"}
+    for Y in (pandas.DataFrame(rows.Y, columns=list("abcdef")), rows.Y.argmax(1)):
+        classifier = spen.SPENClassifier(**settings).fit(X, Y)
+        page = classifier.report(tmp_path / "page.html", X, Y).read_text(encoding="utf-8")
+        assert "80 of these rows have the same features" in page
+
+
+def test_a_page_shows_a_comparison(tmp_path):
+    classifier, rows = fitted()
+    found = classifier.compare(rows.X, rows.Y, ["logistic"])
+    path = classifier.report(tmp_path / "page.html", comparison=found)
+    words = read(path.read_text(encoding="utf-8")).words
+    assert {"Beside other classifiers", "logistic", "label_thresholds"} <= set(words)
+    header, lines = found.table()
+    assert {*header, *lines[0], *lines[1], *found.notes()[2:]} <= set(words)
 
 
 def test_more_rows_than_a_page_needs_are_sampled():

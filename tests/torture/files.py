@@ -80,6 +80,24 @@ class Model:
         spen.load(self._again)
 
 
+class Bare(Model):
+    """The file of a model without a classifier, and what may become of a damaged one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self._again = folder / "bare.spen", folder / "again.spen"
+        energy = spen.LocalEnergy(2, LABELS) + spen.LabelEnergy(LABELS, measurements=2)
+        spen.SPEN(spen.MLP(FEATURES, 2), energy, spen.UnitBox(LABELS), seed=0).save(self.path)
+        self.content = self.path.read_bytes()
+
+    def use(self) -> None:
+        X, Y = rows()
+        model = spen.load(self.path)
+        model.predict(X)
+        model.energy_of(X, Y)
+        model.save(self._again)
+        spen.load(self._again)
+
+
 class Checkpoint:
     """A checkpoint in the middle of a run, and what may become of a damaged one."""
 
@@ -117,7 +135,7 @@ class Checkpoint:
 def _damaged(folder: Path, scale: float) -> Iterator[Figure]:
     draws = random.Random(0)
     found: dict[str, Counter[str]] = {}
-    for file in (Model(folder), Checkpoint(folder)):
+    for file in (Model(folder), Bare(folder), Checkpoint(folder)):
         size = len(file.content)
         for what, contents in {
             "flipped bits": (
@@ -153,7 +171,7 @@ def _forged(folder: Path, scale: float) -> Iterator[Figure]:
     Checksums fit, as a stranger's would. What is not refused must be of use.
     """
     draws, outcomes = random.Random(0), Counter()
-    for file in (Model(folder), Checkpoint(folder)):
+    for file in (Model(folder), Bare(folder), Checkpoint(folder)):
         tensors, header = read_tensors(file.path)
         forged = [
             (tensors, _with(header, place, odd)) for place in _places(header) for odd in ODD

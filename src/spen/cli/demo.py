@@ -109,7 +109,7 @@ def _models(out: Path, data: Dataset) -> tuple[list[dict[str, Any]], LabelClassi
     from sklearn.exceptions import ConvergenceWarning
 
     from spen.errors import SpenError
-    from spen.estimators.model_file import load
+    from spen.estimators.model_file import load_classifier as load
     from spen.files import to_json, versions, write_atomically
     from spen.metrics import example_f1
 

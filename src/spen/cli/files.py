@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spen.batch.splits import Split
     from spen.data.dataset import Dataset
     from spen.estimators.base import LabelClassifier
 
 
 LABEL_COLUMN = "labels in column"
 """The note of a model file that names the column of tags that the model was fitted on."""
+
+
+def out_or_default(out: Path | None, data: str, ending: str) -> Path:
+    """Return where to write, checked: what --out says, or a new file in the current folder.
+
+    Args:
+        out: what --out says; None for the data's name with the ending.
+        data: a file, a folder or a name.
+        ending: of the file's name.
+    """
+    from spen.errors import InputError
+
+    if out is None:
+        name = Path(data).resolve().name.removesuffix(".gz")
+        out = Path(Path(name).stem + ending)
+        if out.exists():
+            raise InputError(
+                f"{out} is already there. Add --out {out} to write over it, or name another file."
+            )
+    check_out(out)
+    return out
 
 
 def check_out(path: Path) -> None:
@@ -75,6 +100,83 @@ def split_names(text: str) -> list[str]:
 def label_names(classifier: LabelClassifier) -> list[str]:
     """Return the names of a model's labels as files spell them."""
     return [str(name) for name in classifier.label_names_.tolist()]
+
+
+def with_known(
+    chunks: Iterable[Split], text: str | None, classifier: LabelClassifier
+) -> Iterator[tuple[Split, list[dict[Any, float]] | None]]:
+    """Yield chunks of rows, each with what the option ``--known`` says of its rows.
+
+    Args:
+        chunks: of the rows.
+        text: a CSV file with labels as its columns and 1, 0 or nothing in its cells; labels for
+            all rows, such as ``sport=1,news=0`` (commas in names are quoted as in CSV); or None.
+        classifier: the model.
+    """
+    from spen.errors import InputError
+
+    if text is None:
+        yield from ((chunk, None) for chunk in chunks)
+        return
+    is_file = Path(text).exists()
+    known = _known_of_file(text, classifier) if is_file else repeat(_known_of_all(text, classifier))
+    for chunk in chunks:
+        found = list(islice(known, len(chunk)))
+        if len(found) < len(chunk):
+            raise InputError(f"--known {text} has fewer rows than there are to predict.")
+        yield chunk, found
+    if is_file and next(known, None) is not None:
+        raise InputError(f"--known {text} has more rows than there are to predict.")
+
+
+def _known_of_all(text: str, classifier: LabelClassifier) -> dict[Any, float]:
+    from spen.errors import InputError
+
+    pairs = [pair.rpartition("=") for pair in next(csv.reader([text]), [])]
+    if not pairs or not all(middle for _, middle, _ in pairs):
+        raise InputError(
+            "--known takes labels such as sport=1,news=0, or a CSV file with labels as its "
+            f"columns; there is no file {text!r}."
+        )
+    names = own_names([name.strip() for name, _, _ in pairs], classifier)
+    values = [_known(value, f"--known {name}") for name, _, value in pairs]
+    return dict(zip(names, values, strict=True))
+
+
+def _known_of_file(path: str, classifier: LabelClassifier) -> Iterator[dict[Any, float]]:
+    from spen.errors import InputError
+
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file)
+        header = [name.strip() for name in next(lines, [])]
+        names = own_names(header, classifier)
+        for cells in lines:
+            place = f"{path}, line {lines.line_num}"
+            if len(cells) != len(names) and (cells or len(names) > 1):
+                raise InputError(f"{place}: expected {len(names)} cells; found {len(cells)}.")
+            places = [f"{place}, column {name!r}" for name in header]
+            values = map(_known, cells or [""], places)
+            yield dict(zip(names, values, strict=True))
+
+
+def own_names(given: list[str], classifier: LabelClassifier) -> list[Any]:
+    """Return a model's labels by what they are called at the command line."""
+    from spen.errors import InputError, choose
+
+    if len(set(given)) < len(given):
+        raise InputError("--known names a label twice.")
+    names = dict(zip(label_names(classifier), classifier.label_names_.tolist(), strict=True))
+    return [choose(name, names, "label") for name in given]
+
+
+def _known(text: str, place: str) -> float:
+    from spen.errors import InputError
+
+    with suppress(ValueError):
+        value = float(math.nan if text.strip() in ("", "?") else text)
+        if value in (0, 1) or math.isnan(value):
+            return value
+    raise InputError(f"{place}: expected 1, 0, or nothing for a label to infer; found {text!r}.")
 
 
 def check_features(names: Sequence[str], classifier: LabelClassifier, path: object) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from spen.cli.files import LABEL_COLUMN, check_out, parse_labels, split_names
+from spen.cli.files import LABEL_COLUMN, out_or_default, parse_labels, split_names
 from spen.cli.show import show_json, show_table
 
 
 def fit(
     train: str,
     *,
-    out: Path,
+    out: Path | None = None,
     labels: str | None = None,
     format: str | None = None,
     text: str | None = None,
@@ -20,11 +20,23 @@ def fit(
     dates: str | None = None,
     drop: str | None = None,
     text_encoder: str | None = None,
-    energy: Literal["label", "conditional", "pairwise", "local"] = "label",
-    objective: Literal["unrolled", "hinge"] = "unrolled",
-    decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1",
+    preset: Literal["fast", "default", "best"] | None = None,
+    metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] | None = None,
+    energy: Literal["label", "conditional", "convex", "pairwise", "local"] | None = None,
+    objective: Literal["unrolled", "f1", "end_to_end", "hinge"] | None = None,
+    decoding: Literal["auto", "threshold", "label_thresholds", "expected_f1", "half", "joint"]
+    | None = None,
     hidden: str = "auto",
+    dropout: float | None = None,
+    weight_decay: float | None = None,
     epochs: int | None = None,
+    batch_size: int | None = None,
+    held_out: float | None = None,
+    folds: int | None = None,
+    cross_fit: bool | None = None,
+    members: int | None = None,
+    linear_member: bool | None = None,
+    missing: float | None = None,
     seed: int = 0,
     device: str = "auto",
     checkpoint: Path | None = None,
@@ -39,7 +51,8 @@ def fit(
     Args:
         train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines or npz), or a name from
             `spen data list`.
-        out: The model file to write.
+        out: The model file to write; by default TRAIN.spen in the current folder, if there is no
+            such file yet.
         labels: Which columns are labels, where the file does not say: names between commas,
             an XML file, or a count (negative: the last ones). Or the one column that holds tags,
             such as sun;sea;snow.
@@ -50,11 +63,23 @@ def fit(
         drop: Columns to leave out.
         text_encoder: The model of the package sentence-transformers that encodes text, by name;
             without it, text is weighed word by word.
+        preset: How much time to spend.
+        metric: What is to be good on held-out rows, and so on new ones: choices, decoding and
+            scores go by it.
         energy: What is learned about labels beside a score for each one.
         objective: The training loss.
-        decoding: How probabilities become labels.
+        decoding: How labels are found; "auto" takes what is best for the metric.
         hidden: The widths of the feature network's layers between commas; "" is linear.
+        dropout: The share of hidden units that is dropped in training.
+        weight_decay: Regularisation of the weights.
         epochs: The most passes over the data in the first stage of training.
+        batch_size: Rows in a mini-batch.
+        held_out: The share of rows that choices are made on.
+        folds: How many such shares are held out, one after the other.
+        cross_fit: Train the energy apart, on scores of rows that label-wise models have not seen.
+        members: How many label-wise networks are averaged.
+        linear_member: Average a logistic regression in.
+        missing: The share of true labels that is marked 0 in the file.
         seed: Decides every random draw.
         device: "auto" takes a GPU where there is one; or cpu, cuda.
         checkpoint: A folder that keeps how far training is. The same command goes on from there
@@ -63,13 +88,14 @@ def fit(
             evaluate` can tell which rows were among them. So can whoever else has the file.
         json: Print one JSON object instead of text.
     """
-    check_out(out)
+    out = out_or_default(out, train, ".spen")
     import time
 
     from spen.data.catalog import ENTRIES
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
     from spen.estimators.tables import TableEncoder
+    from spen.metrics import IN_WORDS
 
     named = {"text": text, "categories": categories, "dates": dates, "drop": drop}
     asked = {option: split_names(names) for option, names in named.items() if names is not None}
@@ -78,17 +104,32 @@ def fit(
         encoder = TableEncoder(**asked, text_encoder=text_encoder)
     words = encoder is not None
     data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
+    given = {
+        "preset": preset,
+        "metric": metric,
+        "energy": energy,
+        "objective": objective,
+        "decoding": decoding,
+        "dropout": dropout,
+        "weight_decay": weight_decay,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "held_out": held_out,
+        "folds": folds,
+        "cross_fit": cross_fit,
+        "members": members,
+        "linear_member": linear_member,
+        "missing": missing,
+    }
+    own: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     classifier = SPENClassifier(
-        energy=energy,
-        objective=objective,
-        decoding=decoding,
         hidden=_widths(hidden),
-        epochs="auto" if epochs is None else epochs,
         device=device,
         random_state=seed,
         remember_rows=remember_rows,
         encoder=encoder,
         verbose=0 if json else 1,
+        **own,
     )
     began = time.perf_counter()
     classifier.fit(
@@ -113,17 +154,19 @@ def fit(
         "features": classifier.n_features_in_,
         "labels": len(classifier.label_names_),
         "hidden": list(classifier.plan_.chosen.hidden),
-        "held_out_f1": classifier.held_out_score_,
+        "metric": classifier.plan_.metric,
+        "held_out_score": classifier.held_out_score_,
         "seconds": round(time.perf_counter() - began, 2),
     }
     if json:
         show_json(record)
         return
+    score = "accuracy" if classifier.predictor_.exclusive else IN_WORDS[record["metric"]]
     layers = ", ".join(map(str, record["hidden"])) or "none: linear"
     rows = [
         *((name, record[name]) for name in ("rows", "features", "labels")),
         ("layers of the feature network", layers),
-        ("F1 of held-out rows, before the last fit", f"{100 * record['held_out_f1']:.2f}"),
+        (f"{score}: held-out rows, before the last fit", f"{100 * record['held_out_score']:.2f}"),
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)

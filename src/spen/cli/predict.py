@@ -5,28 +5,39 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from spen.cli.files import LABEL_COLUMN, check_features, check_out, counts_from_zero, label_names
+from spen.cli.files import (
+    LABEL_COLUMN,
+    check_features,
+    counts_from_zero,
+    dataset_for,
+    label_names,
+    out_or_default,
+    with_known,
+)
 from spen.cli.show import say, show_json, visible
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from spen.data.reader import RowReader
+    from spen.batch.splits import Split
     from spen.estimators.base import LabelClassifier
 
 Kind = Literal["names", "probabilities", "sparse"]
+ROWS_AT_ONCE = 4096
+"""Rows of a data set that are predicted together."""
 
 
 def predict(
     model: Path,
-    file: Path,
+    file: str,
     *,
     out: Path | None = None,
     write: Kind = "names",
+    known: str | None = None,
     format: str | None = None,
     device: str = "cpu",
     json: bool = False,
@@ -38,55 +49,82 @@ def predict(
 
     Args:
         model: A model file that `spen fit` wrote.
-        file: Rows with the features of the training file; ARFF, XMC, LIBSVM, CSV, JSON lines or
-            npz.
-        out: Where to write; without it, predictions go to the standard output.
+        file: Rows with the features of the training file; ARFF, XMC, LIBSVM, CSV, JSON lines
+            or npz. Or a name from `spen data list`, or a folder; of data that come with a split,
+            the test rows are taken.
+        out: Where to write; "-" is the standard output. By default FILE-predictions.csv (.txt for
+            sparse) in the current folder, if there is no such file yet.
         write: "names": CSV, the names of a row's labels between semicolons. "probabilities":
             CSV, a column for each label. "sparse": text, a `number:probability` for each label
             that is predicted, numbers from 0.
+        known: What is known of the labels, to infer the others: for all rows, such as
+            sport=1,news=0; or a CSV file with a line for each row, some labels as its columns, and
+            1, 0 or nothing in its cells.
         format: The file's format, where it cannot be recognised.
         device: Where to compute.
-        json: Print one JSON object with the number of rows; needs --out.
+        json: Print one JSON object with the number of rows, instead of text.
     """
-    from spen.data.load import open_rows
     from spen.errors import InputError
-    from spen.estimators.model_file import load
+    from spen.estimators.model_file import load_classifier as load
     from spen.files import open_atomically
 
-    if out is None and sys.stdout is None:
+    to_output = str(out) == "-"
+    if to_output and sys.stdout is None:
         raise InputError("The standard output is closed. Name a file with --out.")
-    if json and out is None:
-        raise InputError("--json needs --out: predictions and JSON would mix on the output.")
-    if out is not None:
-        check_out(out)
+    if json and to_output:
+        raise InputError("--json and --out - would mix predictions and JSON. Leave one out.")
+    if not to_output:
+        ending = "txt" if write == "sparse" else "csv"
+        out = out_or_default(out, file, f"-predictions.{ending}")
     classifier = load(model, device)
-    if classifier.encoder_ is not None:
-        # It finds its columns by their names.
-        rows = open_rows(file, format=format, labels_required=False, words=True)
-    else:
-        rows = open_rows(
-            file,
-            format=format,
-            labels=classifier.notes_.get(LABEL_COLUMN) or label_names(classifier),
-            n_features=classifier.n_features_in_,
-            zero_based=counts_from_zero(classifier),
-            labels_required=False,
-        )
-        check_features(rows.feature_names, classifier, file)
-    if out is None:
-        _write(classifier, rows, write, sys.stdout)
+    chunks = _chunks(classifier, file, format)
+    if to_output:
+        _write(classifier, chunks, write, sys.stdout, known)
         return
+    assert out is not None
     with open_atomically(out) as binary:
         target = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-        count = _write(classifier, rows, write, target)
+        count = _write(classifier, chunks, write, target, known)
         target.detach()  # flushes, and leaves the file to be closed and moved
     if json:
-        show_json({"model": str(model), "file": str(file), "out": str(out), "rows": count})
+        show_json({"model": str(model), "file": file, "out": str(out), "rows": count})
     else:
         say(f"Wrote {count:,} rows to {out}")
 
 
-def _write(classifier: LabelClassifier, rows: RowReader, kind: Kind, target: TextIO) -> int:
+def _chunks(classifier: LabelClassifier, file: str, format: str | None) -> Iterable[Split]:
+    """Return the rows to predict, some at a time."""
+    from spen.data.catalog import ENTRIES
+    from spen.data.load import open_rows
+
+    path = Path(file)
+    if file in ENTRIES or path.is_dir() or not path.exists():
+        data = dataset_for(classifier, file, format)
+        part = data.train if data.test is None else data.test
+        starts = range(0, len(part), ROWS_AT_ONCE)
+        return (part.rows(slice(start, start + ROWS_AT_ONCE)) for start in starts)
+    if classifier.encoder_ is not None:
+        # It finds its columns by their names.
+        return open_rows(file, format=format, labels_required=False, words=True).chunks()
+    rows = open_rows(
+        file,
+        format=format,
+        labels=classifier.notes_.get(LABEL_COLUMN) or label_names(classifier),
+        n_features=classifier.n_features_in_,
+        zero_based=counts_from_zero(classifier),
+        labels_required=False,
+    )
+    check_features(rows.feature_names, classifier, file)
+    return rows.chunks()
+
+
+def _write(
+    classifier: LabelClassifier,
+    chunks: Iterable[Split],
+    kind: Kind,
+    target: TextIO,
+    known: str | None = None,
+) -> int:
     """Write the predictions of all rows; return how many there were."""
     header, lines = _WRITERS[kind]
     names = label_names(classifier)
@@ -96,9 +134,8 @@ def _write(classifier: LabelClassifier, rows: RowReader, kind: Kind, target: Tex
     if header is not None:
         writer.writerow(header(names))
     count = 0
-    for chunk in rows.chunks():
-        probabilities = classifier.predict_proba(chunk.X)
-        labels = classifier.decode(probabilities)
+    for chunk, held in with_known(chunks, known, classifier):
+        probabilities, labels = classifier.predict_both(chunk.X, known=held)
         if kind == "sparse":
             target.writelines(lines(labels, probabilities, names))
         else:

@@ -41,8 +41,8 @@ def report(
         json: Print one JSON object instead of text.
     """
     from spen.errors import InputError
-    from spen.estimators.model_file import load
-    from spen.report.page import gather, write_page
+    from spen.estimators.model_file import load_classifier as load
+    from spen.report.page import write_report
     from spen.report.subject import isolated
 
     if not source.exists():
@@ -58,8 +58,7 @@ def report(
         if data is not None:
             judged, counted = rows_of(classifier, data, format, labels)
             title = f"{title} on {isolated(Path(data).name)}"
-    facts = gather(title, classifier, judged, labels=counted, folder=folder)
-    write_page(facts, target)
+    write_report(target, title, classifier, judged, labels=counted, folder=folder)
     if json:
         show_json({"page": str(target), "bytes": target.stat().st_size})
     else:
@@ -74,12 +73,16 @@ def rows_of(
     Pairs are counted in the training rows where the data have them apart, as the model saw
     those.
     """
+    from dataclasses import replace
+
+    from spen.estimators.scaling import checked_rows
     from spen.report.subject import Judged
 
     found = dataset_for(classifier, data, format, labels)
     rows = found.train if found.test is None else found.test
     name = f"the rows of {found.name}" if found.test is None else f"the test rows of {found.name}"
-    return Judged.of(rows, name), found.train.Y
+    judged = replace(rows, X=checked_rows(classifier, rows.X))
+    return Judged.of(judged, name), found.train.Y
 
 
 def _model_in(folder: Path, needed: bool) -> Path | None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from spen.batch.context import Context, take
 from spen.domains import Domain, UnitBox
 from spen.errors import EnergyCheckError, InputError, did_you_mean
+from spen.files import keep_arguments, register
 
 if TYPE_CHECKING:
     from spen.energies.form import Form
@@ -202,6 +203,10 @@ class Energy(nn.Module):
     n_labels: int
     n_features: int | None = None
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        keep_arguments(cls)
+
     def forward(self, features: Tensor, y: Tensor) -> Tensor:
         """Return the energy of each row: features (n, f), y (n, L) → (n,)."""
         return self.bind(Context(features)).value(y)
@@ -245,6 +250,7 @@ class NetworkProblem(RecordProblem):
         return self.energy(self.features, y)
 
 
+@register("SumEnergy")
 class SumEnergy(Energy):
     """The sum of energies over the same labels.
 
@@ -260,6 +266,11 @@ class SumEnergy(Energy):
         self.terms = nn.ModuleList(flat)
         self.n_labels = _common("labels", [(term, term.n_labels) for term in flat]) or 0
         self.n_features = _common("features", [(term, term.n_features) for term in flat])
+
+    @property
+    def _made_of(self) -> tuple[None, tuple[Any, ...], dict[str, Any]]:
+        # Of a sum of sums, its terms: files have them side by side.
+        return None, tuple(energy_terms(self)), {}
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
         return add_problems([term.bind(context, generator) for term in energy_terms(self)])

@@ -8,11 +8,12 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MethodType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import torch
 from scipy import sparse as scipy_sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import (
     _check_sample_weight,
     _get_feature_names,
@@ -27,7 +28,7 @@ from spen.batch.arrays import unmasked
 from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
-from spen.errors import InputError
+from spen.errors import InputError, check_whole
 from spen.estimators.calibration import log_odds
 from spen.estimators.decoding import probability_rows
 from spen.estimators.fit import Fitted, fit
@@ -36,10 +37,21 @@ from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
 from spen.estimators.tables import TableEncoder, needs_encoder
-from spen.estimators.targets import Targets, align, align_known, label_weights, read_targets
+from spen.estimators.targets import (
+    Targets,
+    align,
+    align_known,
+    is_frame,
+    label_weights,
+    read_targets,
+)
 from spen.files import versions
 from spen.kernels.threads import ends_with_python
+from spen.metrics import score_by
 from spen.model import usable_device
+
+if TYPE_CHECKING:
+    from spen.estimators.compare import Comparison
 
 
 class SettingAndMethod:
@@ -75,11 +87,12 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         model_: the ``spen.SPEN``.
         tuned_: what decoding chose on held-out rows: the threshold, the thresholds, or for
             "expected_f1" how likely empty label sets are, against independent labels.
-        held_out_score_: the example-averaged F1 (for classes, the accuracy) of held-out rows.
+        held_out_score_: the score of held-out rows, by ``metric``; for classes the accuracy.
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
         encoder_: the ``TableEncoder`` that makes features of a table; None where X holds numbers.
+        labels_framed_: whether y was a DataFrame, or a Series of label lists.
         plan_: the sizes and the training that were chosen.
         predictor_: the ``Predictor``, the path from checked rows to labels.
         training_rows_: the ``RowDigests`` of the training rows, or None if not to be remembered.
@@ -90,12 +103,13 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: int = field(init=False)
     feature_names_in_: np.ndarray = field(init=False)
 
-    decoding: Literal["threshold", "label_thresholds", "expected_f1"] = "expected_f1"
+    metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] = "f1"
+    decoding: str = "auto"
     label_weight: Any = None
     held_out: float = HELD_OUT
     folds: str | int = "auto"
     refit: bool = True
-    device: str = "auto"
+    device: str | torch.device = "auto"
     random_state: Any = None
     verbose: int = 0
     remember_rows: bool = False
@@ -201,6 +215,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         self.held_out_score_ = fitted.score
         self.history_, self.refit_history_ = fitted.history, fitted.refit_history
         self.label_names_, self.label_type_ = labels.names, labels.dtype
+        self.labels_framed_ = labels.framed
         self.classes_ = labels.names if labels.exclusive else np.arange(len(labels.names))
         self.training_rows_ = seen
 
@@ -212,15 +227,19 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     ) -> Any:
         """Return labels of 0 and 1, (n, L), or classes, (n,).
 
+        Where ``fit`` had its labels in pandas and X is a DataFrame, label sets come as a DataFrame:
+        the labels are its columns, and its index is X's.
+
         Args:
             X: (n, d) numbers.
-            known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer. A DataFrame
-                may have some of the labels as its columns.
+            known: labels to hold fixed: (n, L) of 1, 0, or nan for those to infer; a DataFrame
+                with some of the labels as its columns; a dict such as ``{"sport": 1}`` for all
+                rows, or a list of such dicts, one a row.
             sparse: return a CSR matrix, without ever holding a dense one.
             polish: return the labelling of the lowest energy that can be found, in place of
                 decoded probabilities: inference until it converges, rounded, and then labels
                 flipped one by one while that lowers the energy. For those who ask what the
-                energy prefers; decoding is tuned for F1, and this is not.
+                energy prefers; decoding is tuned for ``metric``, and this is not.
         """
         predictor = self._fitted()
         inputs, known = self._inputs(X, known)
@@ -231,24 +250,25 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         if polish:
             parts = predictor.lowest_labels(inputs, known)
         else:
-            parts = map(predictor.decode, predictor.probabilities(inputs, known))
+            parts = (labels for _, labels in predictor.predictions(inputs, known))
         if exclusive:
             parts = (self.classes_[labels.argmax(1)] for labels in parts)
         if sparse:
             rows = [scipy_sparse.csr_array(labels) for labels in parts]
             return scipy_sparse.vstack(rows, format="csr").astype(self.label_type_)
         kind = self.classes_.dtype if exclusive else self.label_type_
-        return _joined(parts, inputs.shape[0], kind)
+        return self._framed(_joined(parts, inputs.shape[0], kind), X)
 
     @ends_with_python
-    def predict_proba(self, X: Any, known: Any = None) -> np.ndarray:
+    def predict_proba(self, X: Any, known: Any = None) -> Any:
         """Return probabilities (n, L), each strictly inside (0, 1) but for known labels.
 
-        Classes have probabilities that sum to 1.
+        Classes have probabilities that sum to 1. DataFrames come as from ``predict``.
         """
         inputs, known = self._inputs(X, known)
         parts = self._fitted().probabilities(inputs, known)
-        return _joined((part.cpu().numpy() for part in parts), inputs.shape[0], np.float32)
+        soft = _joined((part.cpu().numpy() for part in parts), inputs.shape[0], np.float32)
+        return self._framed(soft, X)
 
     @ends_with_python
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
@@ -256,12 +276,43 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             probabilities: (n, L).
-            decoding: None for the classifier's own; "threshold" and "expected_f1" are always
-                tuned along with it.
+            decoding: None for the classifier's own; "threshold", "expected_f1" and "half" are
+                always tuned along with it.
         """
         predictor = self._fitted()
         rows = probability_rows(probabilities, len(self.label_names_))
         return predictor.decode(rows, decoding)
+
+    @ends_with_python
+    def predict_both(self, X: Any, known: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return what ``predict_proba`` does, and the labels of 0 and 1 for it, both (n, L)."""
+        inputs, known = self._inputs(X, known)
+        parts = self._fitted().predictions(inputs, known)
+        soft, labels = zip(*((part.cpu().numpy(), found) for part, found in parts), strict=True)
+        return np.concatenate(soft), np.concatenate(labels)
+
+    def predict_top(self, X: Any, k: int, known: Any = None) -> list[list[Any]]:
+        """Return the names of the k most probable labels of each row, the most probable first.
+
+        Of equally probable ones the one in the earlier column comes first.
+        """
+        check_whole(k, "k", most=len(self.label_names_))
+        soft = self.predict_proba(X, known)
+        order = np.argsort(-soft, axis=1, kind="stable")[:, :k]
+        names = self.label_names_.tolist()
+        return [[names[i] for i in row] for row in order.tolist()]
+
+    @ends_with_python
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the score of what is predicted, by ``metric``; for classes the accuracy.
+
+        Args:
+            X: (n, d) numbers.
+            y: labels in any form that ``fit`` takes. A label that ``fit`` has not seen counts as
+                one that was missed, and nan as one that is not known.
+            sample_weight: (n,) how much each row counts.
+        """
+        return score_by(self.plan_.metric, *self._judged(X, y), sample_weight)
 
     def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
         """Return scores (n, L): log-odds, less those of the threshold where there is one.
@@ -335,6 +386,88 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         save(self, path)
 
+    @ends_with_python
+    def report(
+        self,
+        path: Path | str,
+        X: Any = None,
+        Y: Any = None,
+        *,
+        title: str | None = None,
+        comparison: Comparison | None = None,
+    ) -> Path:
+        """Write one HTML page that shows the model, and return where it is (see docs/report.md).
+
+        Args:
+            path: the file to write.
+            X: (n, d) numbers, or a ``spen.Split`` that holds their labels too. Rows that were not
+                trained on say most; without any, the page has what the model alone tells.
+            Y: their labels in any form that ``fit`` takes; nan where one is missing.
+            title: of the page.
+            comparison: what ``compare`` returned, to be shown too.
+        """
+        from spen.report.page import write_report
+        from spen.report.subject import Judged
+
+        self._fitted()
+        if Y is None and isinstance(X, Split):
+            X, Y = X.X, X.Y
+        if (X is None) != (Y is None):
+            raise InputError("report takes rows and their labels, X and Y, or neither of them.")
+        judged = None
+        if X is not None:
+            judged = Judged.of(Split(*self._labelled(X, Y, missing=True)), "the rows given")
+        title = title or type(self).__name__
+        return write_report(path, title, self, judged, comparison=comparison)
+
+    @ends_with_python
+    def compare(
+        self,
+        X: Any,
+        Y: Any,
+        against: Sequence[str] = ("logistic", "chain", "extra_trees", "boosting", "mlp"),
+        *,
+        held_out: float = 0.25,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> Comparison:
+        """Say how these settings do beside scikit-learn's classifiers on the same rows.
+
+        All are trained on part of the rows, this one too (a copy, so that nothing here changes),
+        and the others judge. The probabilities of each are decoded in every way that spen knows,
+        tuned in the same manner: on a fifth of the training part, before all of it is trained on.
+
+        Args:
+            X: (n, d) numbers: training rows.
+            Y: their sets of labels, in any form that ``fit`` takes.
+            against: "logistic" (a logistic regression for each label), "chain" (of logistic
+                regressions), "extra_trees", "boosting" (of histograms, for each label), "mlp".
+                Dense features are standardised where that matters.
+            held_out: the share of rows that judge.
+            random_state: decides which rows these are, and what the others draw.
+            verbose: 1 prints a line for each classifier, when it is done.
+
+        >>> import spen
+        >>> data = spen.exclusive_blocks(n_train=99, n_test=1)
+        >>> clf = spen.SPENClassifier(hidden=(), epochs=2)
+        >>> found = clf.compare(data.train.X, data.train.Y, against=["logistic"])
+        >>> [entry.name for entry in found.entries]
+        ['SPENClassifier', 'logistic']
+        """
+        from spen.estimators.compare import compare
+
+        # The others take numbers.
+        encoder = self._learn_encoder(X)
+        return compare(
+            self if encoder is None else clone(self).set_params(encoder=None),
+            _plain(X if encoder is None else encoder.transform(X)),
+            Y,
+            against,
+            held_out=held_out,
+            random_state=random_state,
+            verbose=verbose,
+        )
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name."""
         settings = super().get_params(deep)
@@ -368,11 +501,30 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             scores = np.log(np.maximum(probabilities, np.finfo(float).tiny))
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
         scores = log_odds(probabilities)
-        return scores if self.plan_.decoding == "expected_f1" else scores - log_odds(self.tuned_)
+        thresholds = self.plan_.decoding in ("threshold", "label_thresholds")
+        return scores - log_odds(self.tuned_) if thresholds else scores
 
-    def _labelled(self, X: Any, Y: Any) -> tuple[Any, Any]:
+    def _labelled(self, X: Any, Y: Any, *, missing: bool = False) -> tuple[Any, Any]:
         exclusive, (inputs, _) = self._fitted().exclusive, self._inputs(X)
-        return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0])
+        return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0], missing=missing)
+
+    def _judged(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return the truth and the prediction, both with the model's labels as their first
+        columns; labels that only the truth has come after them, and are never predicted."""
+        names, exclusive = self.label_names_, self._fitted().exclusive
+        found = self.predict(X) if exclusive else self.predict(X, sparse=True)
+        labels = align(found, names, exclusive, found.shape[0])
+        truth = align(y, names, exclusive, found.shape[0], truth=True)
+        labels.resize(truth.shape)
+        return truth, labels
+
+    def _framed(self, values: np.ndarray, X: Any) -> Any:
+        """Return what was predicted of each label as a DataFrame, for those who have such."""
+        if not (self.labels_framed_ and is_frame(X)) or self._fitted().exclusive:
+            return values
+        from pandas import DataFrame
+
+        return DataFrame(values, index=X.index, columns=self.label_names_.tolist(), copy=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

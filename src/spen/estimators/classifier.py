@@ -35,12 +35,25 @@ class SPENClassifier(NetworkClassifier):
         dropout: the share of hidden units that is dropped in training.
         input_dropout: the share of inputs that is dropped; "auto" is 0.2 where dropout is
             0.5 or more, else 0.
+        features: your own feature network in place of ``hidden``: an nn.Module from (n, d) rows,
+            scaled, to (n, width) features, which keeps its weights as the start of every training
+            run; or a function ``features(n_inputs)`` that makes one, called under the seed of each
+            run. What has ``requires_grad_(False)`` stays as it is. To save the classifier, let a
+            function with a name make it: see ``spen.register``.
+        features_lr: the learning rate of the feature network, where it is to differ from that of
+            the local energy; a network that was trained before wants a small one.
         weight_decay: regularisation of the weights.
         epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
         batch_size: rows in a mini-batch.
-        decoding: how probabilities become labels: "threshold" (one, tuned on held-out
-            rows), "label_thresholds" (one for each label, tuned there) or "expected_f1"
-            (the set whose expected F1 is largest). Classes take the most probable one.
+        metric: what it is to be good at, and what ``score`` returns: "f1" (averaged over rows),
+            "micro_f1" (of all decisions), "macro_f1" (averaged over labels), "subset" (rows with
+            every label right), "hamming" (labels that are right); classes have their accuracy.
+        decoding: how labels are found: "auto" takes what maximises the metric in expectation.
+            That is "expected_f1" for "f1" (the set whose expected F1 is largest), "threshold" for
+            "micro_f1" (one, tuned on held-out rows), "label_thresholds" for "macro_f1" (one for
+            each label, tuned there), "half" for "hamming" (what is more probable than not), and
+            for "subset" that or "joint" (the labelling of the lowest energy), as held-out rows
+            say. Classes take the most probable one.
         label_weight: how much each label counts in the loss: one number a label, or a dict
             from names to numbers (others count 1).
         held_out: the share of rows on which dropout is chosen, probabilities are calibrated
@@ -66,7 +79,8 @@ class SPENClassifier(NetworkClassifier):
             epochs are run, and the last stage's objective predicts.
         device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...
         random_state: decides all random draws; None draws anew each time.
-        verbose: 1 shows a progress bar.
+        verbose: 1 shows what is being tried, how far it is and the best held-out score: a bar on a
+            terminal or in a notebook (with ipywidgets), lines on stderr elsewhere.
         remember_rows: keep a digest of each training row, in the model file too, so that
             ``seen_in_training`` can tell them from others. Whoever holds such a file can find out
             whether a row that they know was among them.
@@ -80,7 +94,7 @@ class SPENClassifier(NetworkClassifier):
         model_: the ``spen.SPEN``.
         tuned_: what decoding chose on held-out rows: the threshold, the thresholds, or for
             "expected_f1" how likely empty label sets are, against independent labels.
-        held_out_score_: the example-averaged F1 (for classes, the accuracy) of held-out rows.
+        held_out_score_: the score of held-out rows, by ``metric``.
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
@@ -102,6 +116,8 @@ class SPENClassifier(NetworkClassifier):
     linear_member: str | bool = "auto"
     missing: str | float = 0.0
     stages: Any = "auto"
+    features: Any = None  # an nn.Module, or a function that makes one
+    features_lr: float | None = None
 
     def plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False), shape)

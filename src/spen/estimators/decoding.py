@@ -10,19 +10,32 @@ import numpy as np
 from spen.errors import InputError, check_positive
 from spen.metrics import (
     BLOCK,
+    METRICS,
     THRESHOLDS,
     as_array,
     as_floats,
     blocks,
+    counts,
     example_f1,
     example_f1_at,
     held_out_labels,
+    macro_f1,
     row_f1,
     soft_numbers,
 )
 
-DECODINGS = ("threshold", "label_thresholds", "expected_f1")
-"""How a classifier's probabilities may become labels; "half" is for those that need no tuning."""
+DECODINGS = ("threshold", "label_thresholds", "expected_f1", "half", "joint")
+"""How a classifier may find labels. All but "joint", the labelling of the lowest energy, look at
+probabilities alone."""
+
+BEST_FOR = {
+    "f1": ("expected_f1",),
+    "micro_f1": ("threshold",),
+    "macro_f1": ("label_thresholds",),
+    "subset": ("half", "joint"),
+    "hamming": ("half",),
+}
+"""What maximises each metric in expectation; of several, held-out rows choose."""
 
 _TINY = np.finfo(float).tiny
 
@@ -35,27 +48,40 @@ def decode(soft: Any, decoding: str, tuned: Any) -> np.ndarray:
 
     Args:
         soft: (n, L) probabilities.
-        decoding: one of DECODINGS, or "half" for labels that are on above ½.
+        decoding: one of DECODINGS.
         tuned: the threshold or thresholds; for "expected_f1" how likely empty rows are.
     """
     if decoding == "expected_f1":
         return expected_f1(soft, empty=tuned)
+    if decoding == "joint":
+        raise InputError(
+            'The decoding "joint" is the labelling of the lowest energy, which probabilities '
+            "do not tell. Call predict(X), or choose another decoding."
+        )
     return apply_threshold(soft, tuned)
 
 
-def tune_decodings(truth: Any, soft: Any, decoding: str) -> dict[str, Any]:
+def tune_decodings(truth: Any, soft: Any, decodings: Sequence[str], metric: str) -> dict[str, Any]:
     """Return what decodings choose on held-out rows (see ``decode``), by their names.
 
-    What takes long, a threshold for each label, is tuned only where it is the decoding asked for.
+    What takes long, a threshold for each label, is tuned only where it is asked for.
+
+    Args:
+        truth: (n, L) of 0 and 1; nan marks a missing label.
+        soft: (n, L) probabilities.
+        decodings: those that are asked for.
+        metric: what they are to be good at.
     """
-    if decoding == "half":
-        return {"half": 0.5}
     tuned: dict[str, Any] = {
-        "threshold": tune_threshold(truth, soft)[0],
+        "threshold": tune_threshold(truth, soft, score=METRICS[metric])[0],
         "expected_f1": tune_empty(truth, soft),
+        "half": 0.5,
     }
-    if decoding == "label_thresholds":
-        tuned[decoding] = tune_label_thresholds(truth, soft)[0]
+    if "label_thresholds" in decodings:
+        tune = tune_macro_thresholds if metric == "macro_f1" else tune_label_thresholds
+        tuned["label_thresholds"] = tune(truth, soft)[0]
+    if "joint" in decodings:
+        tuned["joint"] = 0.0
     return tuned
 
 
@@ -171,6 +197,35 @@ def tune_label_thresholds(
     if score < start_score:
         return np.full(t.shape[1], start), start_score
     return thresholds, score
+
+
+def tune_macro_thresholds(
+    truth: Any, soft: Any, *, candidates: Sequence[float] = THRESHOLDS, shrink: float = 10.0
+) -> tuple[np.ndarray, float]:
+    """Return a threshold for each label, (L,), and their label-averaged F1 on held-out data.
+
+    Each label has the one that is best for its own F1, drawn towards the best for all of them by
+    the share shrink / (shrink + positive rows).
+
+    >>> soft = [[0.9, 0.3], [0.6, 0.1], [0.9, 0.1], [0.6, 0.3]]
+    >>> tune_macro_thresholds([[1, 1], [0, 0], [1, 0], [0, 1]], soft, shrink=0)
+    (array([0.7, 0.2]), 1.0)
+    """
+    check_positive(shrink, "shrink", zero=True)
+    start, _ = tune_threshold(truth, soft, candidates=candidates, score=macro_f1)
+    scores = []
+    for candidate in candidates:
+        both, sizes, _ = counts(truth, apply_threshold(soft, candidate), axis=0)
+        scores.append(row_f1(both, sizes, empty=0.0))
+    table = np.array(scores)
+    # In the middle of the best ones: the least likely to be an accident of this sample.
+    best = table >= table.max(axis=0)
+    middle = np.array([np.flatnonzero(column)[column.sum() // 2] for column in best.T])
+    positives = np.nansum(as_array(truth), axis=0)
+    drawn = shrink / np.maximum(shrink + positives, _TINY)
+    thresholds = drawn * start + (1 - drawn) * np.asarray(candidates, dtype=float)[middle]
+    thresholds = np.where(positives > 0, thresholds, start)
+    return thresholds, macro_f1(truth, apply_threshold(soft, thresholds))
 
 
 def expected_f1(probabilities: Any, *, empty: float = 1.0) -> np.ndarray:

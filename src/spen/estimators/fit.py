@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import secrets
-import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -25,16 +23,18 @@ from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.errors import InputError
 from spen.estimators.calibration import Calibration
-from spen.estimators.decoding import decode, tune_decodings
+from spen.estimators.decoding import BEST_FOR, decode, tune_decodings
 from spen.estimators.plan import LINEAR, Plan
-from spen.estimators.predictor import Predictor, solve
+from spen.estimators.predictor import Predictor, lowest, solve
+from spen.estimators.progress import SILENT, Progress, epochs_of, in_words, showing
 from spen.estimators.scaling import Scaling
 from spen.features import Features, Identity, LabelScores
+from spen.files import digest
 from spen.kernels.threads import threads_for
-from spen.metrics import best_f1, counts, row_f1
+from spen.metrics import METRICS, best_f1, row_scores
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
-from spen.training.checkpoint import Epoch, History, RunFolder, describe, digest
+from spen.training.checkpoint import History, RunFolder, describe
 from spen.training.loop import train
 from spen.training.together import goes_together, train_together
 
@@ -57,7 +57,7 @@ class Fitted:
         plan: with the choice that was made.
         calibration: of its probabilities.
         tuned: what each decoding takes (see ``decode``), by its name; empty for classes.
-        score: of held-out rows: F1, or for classes the accuracy.
+        score: of held-out rows, by the plan's metric; for classes the accuracy.
         history: of the run that was tuned.
         refit_history: of the run on all rows, or None.
     """
@@ -101,7 +101,7 @@ def fit(
         seed: decides every random draw; None draws one, which a fit that goes on keeps.
         label_weight: (L,) how much each label counts.
         device: where to train; None is the CPU.
-        title: of a progress bar; None shows none.
+        title: of what is shown of its progress; None shows nothing.
         checkpoint: a folder for the checkpoints of all runs.
         resume: whether to go on in that folder.
     """
@@ -125,24 +125,32 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
     """Carry out a plan."""
     rows = work.rows
     folds = folds_by(rows.Y, plan.held_out, plan.folds, work.seed)
-    shown = nullcontext(work.advance)
-    if title is not None:
-        shown = epoch_bar(title, _epochs(plan, len(folds)))
-    with shown as advance:
-        work = replace(work, advance=advance)
+    with showing(title, epochs_of(plan, len(folds))) as progress:
+        work = replace(work, progress=progress)
         plan, trial, _ = work.choose(plan, folds)
         if plan.cross_fit:
             return _cross_fit(work, plan, folds, trial)
         # What was a trial need not be trained again where there is nothing more to it.
         begun = trial if plan.is_label_wise else None
         plans = [plan, *(rival for rival in plan.rivals)]
-        for each in plans:
+        among = [each.chosen for each in plans]
+        titles = [in_words(choice, among) or "the model" for choice in among]
+        for each, words in zip(plans, titles, strict=True):
+            progress.begin(f"training {words}")
             work.train_ahead([each], folds[begun.folds if begun else 0 :], plan.refit)
-        results = [work.hold_out(each, folds, begun) for each in plans]
-        best = best_verdict([result.verdict for result in results], plan.criterion)
-        plan, result = plans[best], results[best]
+        results = []
+        for each, words in zip(plans, titles, strict=True):
+            progress.begin(f"training {words}")
+            results.append(work.hold_out(each, folds, begun))
+            if results[-1] is not begun:
+                progress.tried(words, results[-1].verdict.score)
+        best = best_verdict([result.verdict for result in results], plan.raw)
+        result = results[best]
+        plan = replace(plans[best], decoding=result.verdict.decoding, rivals=())
         model, refit_history = result.model, None
         if plan.refit:
+            progress.begin("training on all rows")
+            progress.left(work.epochs_left(plan))
             model, refit_history = work.run(plan)
     verdict = result.verdict
     return Fitted(
@@ -156,11 +164,20 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
 
     The verdict comes from energies that have not seen those rows either.
     """
+    progress = work.progress
+    progress.begin("training label-wise models")
     work.train_ahead([plan.label_wise()], folds[trial.folds if trial else 0 :], refit=True)
     scored = work.hold_out(plan.label_wise(), folds, trial)
-    soft = cross_fitted(work, plan, folds, scored)
-    verdict = judge(plan, work.domain, densified(scored.scores.Y), soft)
+    if scored is not trial:
+        progress.tried("label-wise models", scored.verdict.score)
+    progress.begin("training the energy")
+    soft, joint = cross_fitted(work, plan, folds, scored)
+    verdict = judge(plan, work.domain, densified(scored.scores.Y), soft, joint)
+    plan = replace(plan, decoding=verdict.decoding)
+    progress.tried("with the energy", verdict.score)
+    progress.begin("training the energy on all rows")
     energy, history = work.run_energy(plan, scored.scores)
+    progress.begin("training label-wise models on all rows")
     label_wise, refit_history = work.run(plan.label_wise())
     features = label_wise.features
     if not isinstance(features, LabelScores):
@@ -171,14 +188,23 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fi
     )
 
 
-def cross_fitted(work: Fit, plan: Plan, folds: Folds, scored: HeldOut) -> np.ndarray:
-    """Return what energies predict of held-out rows (n, L), each trained on the other folds'."""
-    softs = []
-    for kept, held in folds:
+def cross_fitted(
+    work: Fit, plan: Plan, folds: Folds, scored: HeldOut
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return what energies predict of held-out rows (n, L), each trained on the other folds'.
+
+    Beside it are the labellings of the lowest energy, where they may be wanted.
+    """
+    softs, joints = [], []
+    for number, (kept, held) in enumerate(folds, 1):
+        work.progress.fold(number, len(folds))
         others, own = (np.flatnonzero(np.isin(scored.rows, part)) for part in (kept, held))
         model, _ = work.run_energy(plan, scored.scores.rows(others))
-        softs.append(solve(model, plan.prediction, scored.scores.rows(own).X).y.cpu().numpy())
-    return np.concatenate(softs)
+        inputs = scored.scores.rows(own).X
+        softs.append(solve(model, plan.prediction, inputs).y.cpu().numpy())
+        if plan.wants_joint:
+            joints.append(lowest(model, plan.prediction, inputs).y.cpu().numpy())
+    return np.concatenate(softs), np.concatenate(joints) if joints else None
 
 
 def folds_by(
@@ -215,30 +241,44 @@ class Verdict:
 
     Attributes:
         calibration: of the probabilities.
+        decoding: the one of those in question whose score is best.
         tuned: what each decoding takes, by its name.
         losses: (n,) the log loss of each row, calibrated.
-        scores: (n,) by the plan's criterion: the F1 of each row, or its share of right labels; for
-            classes whether it is right.
+        scores: (n,) the score of each row, by which verdicts are compared: see ``row_scores``.
+        score: of all rows, by the plan's metric.
     """
 
     calibration: Calibration
+    decoding: str
     tuned: dict[str, Any]
     losses: np.ndarray
     scores: np.ndarray
-
-    @property
-    def score(self) -> float:
-        """The mean score."""
-        return float(self.scores.mean())
+    score: float
 
 
-def judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
-    """Calibrate, tune and score the predictions of held-out rows."""
+def judge(
+    plan: Plan,
+    domain: Domain,
+    truth: np.ndarray,
+    soft: np.ndarray,
+    joint: np.ndarray | None = None,
+) -> Verdict:
+    """Calibrate, tune and score the predictions of held-out rows.
+
+    Args:
+        plan: with its metric and its decoding.
+        domain: where the output lives.
+        truth: (n, L) of 0 and 1; nan marks a missing label.
+        soft: (n, L) what inference left.
+        joint: (n, L) the labellings of the lowest energy, where they may be wanted.
+    """
     with threads_for(soft.size):
-        return _judge(plan, domain, truth, soft)
+        return _judge(plan, domain, truth, soft, joint)
 
 
-def _judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> Verdict:
+def _judge(
+    plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray, joint: np.ndarray | None
+) -> Verdict:
     exclusive = isinstance(domain, Simplex)
     calibration = Calibration(1.0, np.zeros(domain.size), exclusive)
     if not plan.raw:
@@ -248,25 +288,33 @@ def _judge(plan: Plan, domain: Domain, truth: np.ndarray, soft: np.ndarray) -> V
     right = np.where(np.nan_to_num(truth) == 1, soft, 1.0 if exclusive else 1 - soft)
     losses = -(np.log(np.maximum(right, np.finfo(right.dtype).tiny)) * known).sum(1)
     if exclusive:
-        tuned, labels = {}, domain.round(torch.from_numpy(soft)).numpy()
+        labels = {plan.decoding: domain.round(torch.from_numpy(soft)).numpy()}
+        tuned: dict[str, Any] = {}
     else:
-        tuned = tune_decodings(truth, soft, plan.decoding)
-        labels = decode(soft, plan.decoding, tuned[plan.decoding])
-    if plan.criterion == "hamming":
-        wrong = ((labels != truth) & known).sum(1) / np.maximum(known.sum(1), 1)
-        return Verdict(calibration, tuned, losses, 1 - wrong)
-    both, sizes, _ = counts(truth, labels, axis=1)
-    return Verdict(calibration, tuned, losses, row_f1(both, sizes))
+        names = BEST_FOR[plan.metric] if plan.decoding == "auto" else (plan.decoding,)
+        if joint is None and len(names) > 1:
+            names = tuple(name for name in names if name != "joint")
+        # Raw plans are tried many times over.
+        untuned = plan.raw and names == ("half",)
+        tuned = {"half": 0.5} if untuned else tune_decodings(truth, soft, names, plan.metric)
+        labels = {
+            name: joint if name == "joint" else decode(soft, name, tuned[name]) for name in names
+        }
+    scored = {name: METRICS[plan.metric](truth, labels[name]) for name in labels}
+    # Of equally good ones the first.
+    best = max(scored, key=lambda name: scored[name])
+    rows = row_scores(plan.metric, truth, labels[best])
+    return Verdict(calibration, best, tuned, losses, rows, scored[best])
 
 
-def best_verdict(verdicts: Sequence[Verdict], criterion: str) -> int:
+def best_verdict(verdicts: Sequence[Verdict], raw: bool) -> int:
     """Return which verdict to go by.
 
     Log losses differ far more clearly than scores, so the smallest decides, unless another
-    one's scores are better by more than their standard error. Hamming errors are compared as they
-    are; of equal ones the last is taken.
+    one's scores are better by more than their standard error. Raw ones are compared by their
+    scores alone; of equal ones the last is taken.
     """
-    if criterion == "hamming":
+    if raw:
         return max(range(len(verdicts)), key=lambda k: (round(verdicts[k].score, 9), k))
     first = best = int(np.argmin([verdict.losses.mean() for verdict in verdicts]))
     for k, verdict in enumerate(verdicts):
@@ -286,6 +334,7 @@ class HeldOut:
         rows: (n,) the numbers of the held-out rows, in the order of the folds.
         soft: (n, L) what is predicted of them.
         scores: the same as log-odds, with their labels and weights.
+        joint: (n, L) the labellings of the lowest energy, where they may be wanted.
     """
 
     model: SPEN
@@ -295,6 +344,7 @@ class HeldOut:
     rows: np.ndarray
     soft: Tensor
     scores: Split
+    joint: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -307,7 +357,7 @@ class Fit:
         seed: decides every random draw.
         label_weight: (L,) how much each label counts.
         device: where to train.
-        advance: called after each epoch of a network.
+        progress: is told what goes on.
         folder: for the checkpoints of all runs, or None.
         ready: runs that were made side by side with others, until they are asked for.
     """
@@ -317,7 +367,7 @@ class Fit:
     seed: int
     label_weight: np.ndarray | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    advance: Callable[[Epoch], None] = field(default=lambda epoch: None)
+    progress: Progress = SILENT
     folder: RunFolder | None = None
     ready: dict[Hashable, tuple[SPEN, History]] = field(default_factory=dict)
 
@@ -330,13 +380,19 @@ class Fit:
         if len(plans) == 1:
             return plans[0], None, []
         some = folds[: plan.trial_folds]
+        self.progress.begin(f"trying {len(plans)} settings")
         self.train_ahead([each.trial_plan() for each in plans], some)
         # A logistic regression that is averaged in is the same in all trials of a fold.
         alike = plan.linear_member and SHARED.get() is None
         with sharing_runs() if alike else nullcontext():
-            trials = [self.hold_out(each.trial_plan(), some) for each in plans]
+            trials = []
+            for number, each in enumerate(plans, 1):
+                words = in_words(each.chosen, plan.choices)
+                self.progress.begin(f"trying {number} of {len(plans)}, {words}")
+                trials.append(self.hold_out(each.trial_plan(), some))
+                self.progress.tried(words, trials[-1].verdict.score)
         verdicts = [trial.verdict for trial in trials]
-        best = best_verdict(verdicts, plan.criterion)
+        best = best_verdict(verdicts, plan.raw)
         return plans[best], trials[best], verdicts
 
     def hold_out(self, plan: Plan, folds: Folds, begun: HeldOut | None = None) -> HeldOut:
@@ -350,20 +406,26 @@ class Fit:
         if begun is not None and begun.folds >= len(folds):
             return begun
         softs = [begun.soft] if begun else []
+        joints = [begun.joint] if begun else []
         runs = [(begun.model, begun.history)] if begun else []
-        for kept, held in folds[begun.folds if begun else 0 :]:
+        first = begun.folds if begun else 0
+        for number, (kept, held) in enumerate(folds[first:], first + 1):
+            self.progress.fold(number, len(folds))
             rows = self.rows.rows(held)
             # Watching costs time, and the history of one fold is kept.
             watched = None if runs or plan.raw else rows
             runs.append(self.run(plan, kept, watched))
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
+            if plan.wants_joint:
+                joints.append(lowest(runs[-1][0], plan.prediction, rows.X).y.cpu().numpy())
         numbers = np.concatenate([held for _, held in folds])
         rows = self.rows.rows(numbers)
         soft = torch.cat(softs)
-        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy())
+        joint = np.concatenate(joints) if plan.wants_joint else None
+        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint)
         scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
         split = Split(scores, rows.Y, rows.weight)
-        return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split)
+        return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split, joint)
 
     def train_ahead(self, plans: Sequence[Plan], folds: Folds, refit: bool = False) -> None:
         """Train side by side what ``run`` will be asked for, as far as that pays.
@@ -379,9 +441,7 @@ class Fit:
         parts = [kept for kept, _ in folds] + ([np.arange(len(self.rows))] if refit else [])
         groups: dict[str, list[tuple[Fit, Plan, np.ndarray]]] = {}
         for plan in plans:
-            singles = plan.single_plans() if plan.is_averaged else [plan]
-            for k, one in enumerate(singles):
-                fit = replace(self, seed=self.seed + k * MEMBER_SEEDS)
+            for fit, one in self._singles(plan):
                 shape = describe((one.stages, one.energy, one.chosen.hidden, one.linear, one.raw))
                 groups.setdefault(shape, []).extend((fit, one, kept) for kept in parts)
         for jobs in groups.values():
@@ -400,11 +460,23 @@ class Fit:
                 [kept for _, _, kept in jobs],
                 seed=self.seed,
                 label_weight=self.label_weight,
-                callbacks=(lambda epoch, jobs=jobs: [self._advance_networks(epoch) for _ in jobs],),
+                callbacks=self.progress.training(len(jobs)),
                 checkpoint=self.folder,
             )
             for (fit, plan, kept), model in zip(jobs, models, strict=True):
                 self.ready[fit._key(plan, kept)] = model, history
+
+    def _singles(self, plan: Plan) -> list[tuple[Fit, Plan]]:
+        """Return each model of a plan that is trained by itself, and the fit with its seed."""
+        plans = plan.single_plans() if plan.is_averaged else [plan]
+        seeds = (self.seed + k * MEMBER_SEEDS for k in range(len(plans)))
+        return [(replace(self, seed=seed), one) for seed, one in zip(seeds, plans, strict=True)]
+
+    def epochs_left(self, plan: Plan) -> int:
+        """Return how many epochs of networks a run on all rows still takes."""
+        kept = np.arange(len(self.rows))
+        left = [one for fit, one in self._singles(plan) if fit._key(one, kept) not in self.ready]
+        return sum(stage.epochs for one in left for stage in one.stages if stage.name != LINEAR)
 
     def _key(self, plan: Plan, kept: np.ndarray) -> Hashable:
         settings = (plan.stages, plan.energy, plan.chosen, plan.linear)
@@ -461,8 +533,8 @@ class Fit:
     ) -> tuple[SPEN, History]:
         """Train label-wise models of several seeds, and average their scores."""
         runs = [
-            replace(self, seed=self.seed + k * MEMBER_SEEDS).run(one, kept, None if k else held)
-            for k, one in enumerate(plan.single_plans())
+            fit.run(one, kept, None if k else held)
+            for k, (fit, one) in enumerate(self._singles(plan))
         ]
         parts = [label_wise_parts(model) for model, _ in runs]
         features = LabelScores(*parts, weights=plan.member_weights())
@@ -489,14 +561,9 @@ class Fit:
             # Watched, not obeyed: cheaper than the verdict on the last epoch.
             score=accuracy if isinstance(self.domain, Simplex) else best_f1,
             label_weight=self.label_weight,
-            callbacks=(self._advance_networks,),
+            callbacks=self.progress.training(),
             checkpoint=self.folder,
         )
-
-    def _advance_networks(self, epoch: Epoch) -> None:
-        # Iterations of linear models are many and short.
-        if epoch.stage != LINEAR:
-            self.advance(epoch)
 
 
 def label_wise_parts(model: SPEN) -> tuple[Features, LocalEnergy]:
@@ -584,44 +651,3 @@ def sharing_runs() -> Iterator[SharedRuns]:
         yield runs
     finally:
         SHARED.reset(token)
-
-
-def _epochs(plan: Plan, folds: int) -> int:
-    """Return how many epochs the networks of a fit take in all, if no stage ends early."""
-    trial = plan.members * sum(stage.epochs for stage in plan.trial_plan().stages)
-    whole = sum(stage.epochs for stage in plan.stages)
-    tried = min(plan.trial_folds, folds) if len(plan.choices) > 1 else 0
-    trials = len(plan.choices) * tried * trial
-    if plan.cross_fit:
-        return trials + (folds - tried + 1) * trial + (folds + 1) * whole
-    if plan.is_label_wise:
-        return trials + (folds - tried + plan.refit) * trial
-    return trials + (folds + plan.refit) * whole
-
-
-@contextmanager
-def epoch_bar(title: str, total: int) -> Iterator[Callable[[Epoch], None]]:
-    """Show how far a fit of ``total`` epochs is; yields the callback for ``train``.
-
-    It is a bar on a terminal, and a line at the end in a pipe.
-    """
-    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
-        began = time.perf_counter()
-        yield lambda epoch: None
-        print(f"{title}: {time.perf_counter() - began:.1f} s", file=sys.stderr)  # noqa: T201
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    note = TextColumn("{task.fields[note]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), note, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        task = bars.add_task(f"{title:<28}", total=total, note="")
-
-        def advance(epoch: Epoch) -> None:
-            score = "" if epoch.score is None else f" held-out F1 {100 * epoch.score:5.1f}"
-            text = f"{epoch.stage} {epoch.epoch}/{epoch.epochs} loss {epoch.loss:7.3f}{score}"
-            bars.update(task, advance=1, note=text)
-
-        yield advance
-        bars.update(task, completed=total)

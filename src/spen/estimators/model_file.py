@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch import Tensor, nn
 
 import spen
+from spen import model
 from spen.batch.splits import RowDigests
-from spen.domains import Domain, Simplex, UnitBox
-from spen.errors import CheckpointError, InputError, SpenError, choose
+from spen.domains import Simplex, UnitBox
+from spen.errors import CheckpointError, InputError, SpenError, choose, one_of
 from spen.estimators.base import LabelClassifier
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import DECODINGS
@@ -23,10 +24,26 @@ from spen.estimators.plan import Choice, Plan, Prediction
 from spen.estimators.scaling import Scaling
 from spen.estimators.tables import TableEncoder
 from spen.estimators.targets import Targets
-from spen.files import DAMAGE, from_json, read_tensors, to_json, typed, write_tensors
+from spen.files import (
+    DAMAGE,
+    check_finite,
+    checked_rebuilding,
+    from_json,
+    module_from_json,
+    module_to_json,
+    read_tensors,
+    shapes_only,
+    to_json,
+    typed,
+    under,
+    weights_of,
+    with_weights,
+    write_tensors,
+)
 from spen.kernels.threads import ends_with_python
+from spen.metrics import METRICS
 from spen.model import SPEN, usable_device
-from spen.training.checkpoint import History, history_from_json, under
+from spen.training.checkpoint import History, history_from_json
 
 KIND = "classifier"
 SMALLEST = 5e-324
@@ -35,7 +52,7 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "tried", "criterion", "raw", "rivals")
+NOT_KEPT = ("prediction", "base", "tried", "raw", "rivals")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 
@@ -47,6 +64,11 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     if not isinstance(settings["random_state"], int | None):
         # A generator has done its work; a number would pretend that the fit can be repeated.
         settings["random_state"] = None
+    features = classifier.plan_.chosen.features
+    if isinstance(features, nn.Module):
+        # It stands beside the settings, with its weights.
+        settings["features"] = None
+    settings["device"] = str(settings["device"])
     header = {
         "kind": KIND,
         "class": _class_name(type(classifier)),
@@ -54,6 +76,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "plan": _plan_to_json(classifier.plan_),
         "label_names": to_json(classifier.label_names_, "label_names_"),
         "exclusive": isinstance(classifier.model_.domain, Simplex),
+        "labels_framed": classifier.labels_framed_,
         "label_type": np.dtype(classifier.label_type_).str,
         "n_features": classifier.n_features_in_,
         "feature_names": to_json(classifier.feature_names_, "feature_names_"),
@@ -64,7 +87,10 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "notes": classifier.notes_,
         "encoder": table,
     }
-    tensors = {f"model/{name}": t for name, t in classifier.model_.state_dict().items()}
+    tensors = {f"model/{name}": t for name, t in weights_of(classifier.model_).items()}
+    if isinstance(features, nn.Module):
+        header["features"] = module_to_json(features, "features")
+        tensors |= {f"features/{name}": t for name, t in weights_of(features).items()}
     predictor = classifier.predictor_
     scaling, calibration = predictor.scaling, predictor.calibration
     arrays = {
@@ -80,13 +106,17 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
     if classifier.training_rows_ is not None:
         tensors["seen"] = torch.from_numpy(classifier.training_rows_.values.copy())
-    _check_finite(tensors)
+    check_finite(tensors)
+    with checked_rebuilding():
+        plan, domain = _plan_from_json(header["plan"], features), classifier.model_.domain
+        build = partial(plan.build, classifier.n_features_in_, domain, seed=0)
+        shapes_only(build, _weights(plan, tensors))
     write_tensors(path, tensors, header)
 
 
 @ends_with_python
-def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
-    """Read what ``save`` of a classifier wrote.
+def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
+    """Read what ``save`` of a classifier or of a ``SPEN`` wrote, and return the same kind.
 
     Args:
         path: of the file.
@@ -95,22 +125,39 @@ def load(path: Path | str, device: str = "cpu") -> LabelClassifier:
     # First, because this would be the caller's mistake; all others are the file's.
     usable_device(device)
     tensors, header = read_tensors(path)
-    if header.get("kind") != KIND:
+    kind = header.get("kind")
+    if kind not in (KIND, model.KIND):
         raise CheckpointError(
-            f"{path} is a file of spen's, but not of a classifier. Name a file that "
-            "SPENClassifier.save or `spen fit` wrote."
+            f"{path} is a file of spen's, but not of a classifier or a model. Name a file that "
+            "SPENClassifier.save, SPEN.save or `spen fit` wrote."
         )
     try:
+        check_finite(tensors)
+        if kind == model.KIND:
+            _check_numbers(header["model"])
+            return SPEN.of_file(tensors, header).to(usable_device(device))
         return _rebuild(tensors, header, device)
     except (SpenError, MemoryError, *DAMAGE) as problem:
-        said = problem if isinstance(problem, SpenError) else f"({problem!r})"
+        said = f"What its header says and what it holds do not fit ({problem!r})."
+        said = problem if isinstance(problem, SpenError) else said
+        raise CheckpointError(f"{path} cannot be used. {said}") from None
+
+
+def load_classifier(path: Path | str, device: str | torch.device = "cpu") -> LabelClassifier:
+    """Read a classifier; what else spen writes is refused."""
+    loaded = load(path, device)
+    if not isinstance(loaded, LabelClassifier):
         raise CheckpointError(
-            f"{path} cannot be used: what its header says and what it holds do not fit. {said}"
-        ) from None
+            f"{path} holds a bare {type(loaded).__name__}, not a classifier, which would say how "
+            "rows are scaled and what labels are called. Name a file that SPENClassifier.save or "
+            "`spen fit` wrote."
+        )
+    return loaded
 
 
-def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) -> LabelClassifier:
-    _check_finite(tensors)
+def _rebuild(
+    tensors: dict[str, Tensor], header: dict[str, Any], device: str | torch.device
+) -> LabelClassifier:
     # Files from before there were tables have no encoder.
     table = header.get("encoder")
     _check_numbers([table, *(header[name] for name in ("plan", "history", "refit_history"))])
@@ -118,16 +165,18 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         name: from_json(value, name) for name, value in header["settings"].items()
     }
     settings["device"] = device
+    if "features" in header:
+        weights = under("features/", tensors)
+        settings["features"] = module_from_json(header["features"], weights, "features")
     classifier = choose(header["class"], classes(), "class")(**settings)
     names, width = from_json(header["label_names"], "label_names"), header["n_features"]
     size, exclusive = len(set(names.tolist())), bool(header["exclusive"])
     if size != len(names):
         raise CheckpointError("Two of its labels have the same name.")
-    dtype = np.dtype(header["label_type"])
+    dtype, framed = np.dtype(header["label_type"]), bool(header.get("labels_framed", False))
     if not exclusive and dtype.kind not in "biuf":
         raise CheckpointError(f"Its labels would be of the type {dtype}.")
-    plan = _plan_from_json(header["plan"])
-    model = _model(plan, width, Simplex(size) if exclusive else UnitBox(size), tensors)
+    plan = _plan_from_json(header["plan"], settings.get("features"))
 
     def array(name: str, *shape: int, least: float = -np.inf) -> Any:
         """Return an array of this shape, a single number as such."""
@@ -138,7 +187,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
 
     tuned = {
         name: array(f"tuned/{name}", *((size,) if name == "label_thresholds" else ()), least=0)
-        for name in (*DECODINGS, "half")
+        for name in DECODINGS
         if f"tuned/{name}" in tensors
     }
     if not exclusive and plan.decoding not in tuned:
@@ -150,9 +199,11 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     )
     if (scaling.shift is None) == (scaling.length is None):
         raise CheckpointError("It holds no rule for scaling features, or two.")
+    # By now the width is that of what is there.
+    build = partial(plan.build, width, Simplex(size) if exclusive else UnitBox(size), seed=0)
     refit_history = header["refit_history"]
     fitted = Fitted(
-        model=model.to(usable_device(device)),
+        model=with_weights(build, _weights(plan, tensors)).to(usable_device(device)),
         plan=plan,
         calibration=Calibration(
             array("calibration_scale", least=SMALLEST), array("calibration_shift", size), exclusive
@@ -168,7 +219,7 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
         if digests.ndim != 1 or digests.dtype != np.int64:
             raise CheckpointError("Its digests of rows are no such array as there must be.")
         seen = RowDigests(digests)
-    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype), seen)
+    classifier.take(fitted, scaling, Targets(None, names, exclusive, dtype, framed), seen)
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}
@@ -187,41 +238,11 @@ def _rebuild(tensors: dict[str, Tensor], header: dict[str, Any], device: str) ->
     return classifier
 
 
-class _ShapesOnly(TorchFunctionMode):
-    """Builds models on the device "meta", which has shapes and no numbers, so none are drawn."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **{k: v for k, v in (kwargs or {}).items() if k != "generator"})
-
-
-def _model(plan: Plan, n_features: int, domain: Domain, tensors: dict[str, Tensor]) -> SPEN:
-    """Return a plan's model with a file's weights, if they are those that it wants.
-
-    A header may name any sizes, so nothing is allocated before they are compared.
-    """
+def _weights(plan: Plan, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     weights = under("model/", tensors)
     if plan.members > len(weights):
         raise CheckpointError(f"It does not hold {plan.members} networks.")
-    with torch.device("meta"), _ShapesOnly():
-        model = plan.build(n_features, domain, seed=0)
-    wanted, found = (
-        {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in each.items()}
-        for each in (model.state_dict(), weights)
-    )
-    for name in wanted | found:
-        if wanted.get(name) != found.get(name):
-            raise CheckpointError(
-                f"The settings want {name} to be {wanted.get(name)}, and it is {found.get(name)}."
-            )
-    model.load_state_dict(weights, assign=True)
-    return model
-
-
-def _check_finite(tensors: dict[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        # A sum is finite only where all its terms are; where it overflows, they may still be.
-        if not tensor.sum().isfinite() and not tensor.isfinite().all():
-            raise CheckpointError(f"The model holds weights that are not finite: {name}.")
+    return weights
 
 
 def _check_numbers(described: Any) -> None:
@@ -251,16 +272,22 @@ def _class_name(kind: type) -> str:
 def _plan_to_json(plan: Plan) -> dict[str, Any]:
     prediction = plan.prediction
     described = {f.name: getattr(plan, f.name) for f in fields(plan) if f.name not in NOT_KEPT}
-    described["choices"] = [asdict(choice) for choice in plan.choices]
+    described["choices"] = [
+        {f.name: getattr(choice, f.name) for f in fields(choice) if f.name != "features"}
+        for choice in plan.choices
+    ]
     described |= {"objective": prediction.objective, "inference": prediction.inference}
     return {name: to_json(value, name) for name, value in described.items()}
 
 
-def _plan_from_json(described: dict[str, Any]) -> Plan:
+def _plan_from_json(described: dict[str, Any], features: Any) -> Plan:
     plain = {name: from_json(value, name) for name, value in described.items()}
-    plain["choices"] = tuple(typed(Choice(**choice)) for choice in plain["choices"])
+    choices = (Choice(**choice, features=features) for choice in plain["choices"])
+    plain["choices"] = tuple(map(typed, choices))
     prediction = typed(Prediction(plain.pop("objective"), plain.pop("inference")))
-    return typed(Plan(prediction=prediction, **plain))
+    plan = typed(Plan(prediction=prediction, **plain))
+    one_of(plan.metric, METRICS, "metric")
+    return plan
 
 
 def _history_to_json(history: History | None) -> list[dict[str, Any]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from spen.domains import Domain
 from spen.energies.base import UnsizedEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
-from spen.features import MLP, Features, Identity, LabelScores, Linear
+from spen.features import MLP, Features, Identity, LabelScores, Linear, as_features
 from spen.inference.base import Inference
 from spen.kernels.threads import threads_for
 from spen.model import SPEN
@@ -67,6 +68,7 @@ class Choice:
         weight_decay: of the label-wise stages; None leaves theirs.
         missing: the share of true labels that the label-wise objectives take to be marked 0;
             None leaves theirs.
+        features: what takes the place of that network: a module, or a function that makes one.
     """
 
     hidden: tuple[int, ...]
@@ -74,6 +76,7 @@ class Choice:
     input_dropout: float = 0.0
     weight_decay: float | None = None
     missing: float | None = None
+    features: object = None
 
     def apply(self, plan: Plan) -> Plan:
         """Return a plan with this choice made."""
@@ -107,7 +110,7 @@ class Plan:
         trial: the training by which the choice is made: of the label-wise model alone.
         stages: the training.
         prediction: what trained models do.
-        decoding: by name.
+        decoding: by name; "auto" where held-out rows are to choose the best for the metric.
         held_out: the share of rows that is held out at a time.
         folds: how many such shares are used, one after the other.
         trial_folds: how many of them the choice is made by.
@@ -121,10 +124,9 @@ class Plan:
         base: what takes the place of a feature network, or None.
         tried: what choices are tried with: the "label_wise" model, "all" of the training, or the
             "base" alone.
-        criterion: what held-out rows choose by: "f1" (log loss, unless F1 speaks clearly) or
-            "hamming".
-        raw: whether to take things as they are: no start at the labels' frequencies, and no
-            calibration.
+        metric: what it is to be good at, by a name of ``spen.metrics.METRICS``.
+        raw: whether to take things as they are: no start at the labels' frequencies, no
+            calibration, and held-out scores are compared without a look at the log loss.
         rivals: plans whose whole training is tried too; held-out rows choose.
     """
 
@@ -144,7 +146,7 @@ class Plan:
     linear_member: bool = False
     base: Base | None = None
     tried: Literal["label_wise", "all", "base"] = "label_wise"
-    criterion: Literal["f1", "hamming"] = "f1"
+    metric: str = "f1"
     raw: bool = False
     rivals: tuple[Plan, ...] = ()
 
@@ -157,6 +159,14 @@ class Plan:
     def chosen(self) -> Choice:
         """The choice that is left, or the first."""
         return self.choices[0]
+
+    @property
+    def wants_joint(self) -> bool:
+        """Whether the labelling of the lowest energy may be what it predicts."""
+        if self.decoding == "auto":
+            # Of a label-wise model that is what is above ½.
+            return self.metric == "subset" and len(self.energy.terms) > 1
+        return self.decoding == "joint"
 
     @property
     def is_label_wise(self) -> bool:
@@ -189,15 +199,22 @@ class Plan:
 
     def _build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
         models = []
-        for plan in self.single_plans() if self.is_averaged else [self]:
-            network = plan._network(n_inputs)
+        plans = self.single_plans() if self.is_averaged else [self]
+        for plan in plans:
+            network = plan._network(n_inputs, seed)
             models.append((network, LocalEnergy(network.n_features, domain.size)))
         features, energy = models[0][0], self.energy
         if self.cross_fit or self.is_averaged:
             features = LabelScores(*models, weights=self.member_weights())
             energy = self.energy if self.cross_fit else ScoreEnergy.unsized()
         # Whatever torch's default type is: files and results must not depend on it.
-        return SPEN(features, energy.size(features.n_features, domain), domain, seed=seed).float()
+        energy = energy.size(features.n_features, domain)
+        model = SPEN(features, energy, domain, seed=seed).float()
+        for plan, (network, _) in zip(plans, models, strict=True):
+            if isinstance(given := plan.chosen.features, Features):
+                # The user's own module keeps its weights, which the seed has just drawn anew.
+                network.load_state_dict(given.state_dict())
+        return model
 
     def single_plans(self) -> list[Plan]:
         """Return the label-wise plan of each model that is averaged."""
@@ -216,8 +233,10 @@ class Plan:
             return (1 / self.members,) * self.members
         return (*((0.5 / self.members,) * self.members), 0.5)
 
-    def _network(self, n_inputs: int) -> Features:
-        choice = self.chosen
+    def _network(self, n_inputs: int, seed: int) -> Features:
+        choice, own = self.chosen, self.chosen.features
+        if own is not None:
+            return as_features(copy.deepcopy(own), seed, n_inputs)
         if not choice.hidden:
             return Identity(n_inputs)
         kind = Linear if self.linear else MLP

@@ -68,6 +68,11 @@ class Predictor:
         """Whether each row has one class, not a set of labels."""
         return isinstance(self.model.domain, Simplex)
 
+    @property
+    def soft_decoding(self) -> str:
+        """The decoding, or where that looks at energies the one that looks at probabilities."""
+        return "half" if self.decoding == "joint" else self.decoding
+
     def scale(self, X: Any) -> Any:
         """Return rows (n, d) as the feature network takes them."""
         return self.scaling.transform(X)
@@ -108,6 +113,12 @@ class Predictor:
             yield self.calibrate(solution.y, held)
         warn_unless_converged(endings)
 
+    def predictions(self, X: Any, known: Any = None) -> Iterator[tuple[Tensor, np.ndarray]]:
+        """Yield the probabilities and the labels of rows, a chunk at a time."""
+        joint = self.lowest_labels(X, known) if self.decoding == "joint" else None
+        for probabilities in self.probabilities(X, known):
+            yield probabilities, next(joint) if joint else self.decode(probabilities)
+
     def decode(self, probabilities: Any, decoding: str | None = None) -> np.ndarray:
         """Turn probabilities (n, L) into labels of 0 and 1; None takes the predictor's decoding."""
         if isinstance(probabilities, Tensor):
@@ -124,15 +135,9 @@ class Predictor:
 
         They come a chunk at a time, as ``probabilities`` do.
         """
-        objective, endings = self.prediction.objective, []
+        endings = []
         for some, held in self.chunks(X, known):
-            solution = self.model.solve(
-                self.scale(some),
-                self.patient_inference(polish=True),
-                known=held,
-                start=objective.start,
-                entropy=objective.entropy,
-            )
+            solution = lowest(self.model, self.prediction, self.scale(some), held)
             endings.append((solution.steps, solution.status))
             yield solution.y.cpu().numpy().astype(int)
         warn_unless_converged(endings)
@@ -157,7 +162,7 @@ class Predictor:
             polish: diagnose ``lowest_labels`` in place of predictions.
         """
         model, objective = self.model, self.prediction.objective
-        inference = self.patient_inference(polish=polish)
+        inference = patient_inference(self.prediction.inference, polish=polish)
         energies, solutions, first = [], [], 0
         scaled = self.scale(X)
         with torch.no_grad(), threads_for(model.work(scaled)):
@@ -182,19 +187,6 @@ class Predictor:
             gaps=gaps,
         )
 
-    def patient_inference(self, *, polish: bool = False) -> Inference:
-        """Return the inference of predictions with as many steps as it needs to converge.
-
-        Args:
-            polish: round what it finds, and flip labels while that lowers the energy.
-        """
-        inference = self.prediction.inference
-        if isinstance(inference, Descent):
-            most = max(inference.stopping.max_steps, DIAGNOSED_STEPS)
-            patient = replace(inference.stopping, max_steps=most)
-            inference = replace(inference, stopping=patient, backward=Detached())
-        return Polished(inference) if polish else inference
-
 
 def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
     """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
@@ -205,6 +197,28 @@ def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -
             for context, rows in model.contexts(inputs, known=known)
         ]
     return parts[0] if len(parts) == 1 else join_solutions(parts)
+
+
+def lowest(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
+    """Return the labelling of each row of inputs with the lowest energy that can be found."""
+    objective = prediction.objective
+    inference = patient_inference(prediction.inference, polish=True)
+    settings: dict[str, Any] = {"start": objective.start, "entropy": objective.entropy}
+    return model.solve(inputs, inference, known=known, **settings)
+
+
+def patient_inference(inference: Inference, *, polish: bool = False) -> Inference:
+    """Return the inference of predictions with as many steps as it needs to converge.
+
+    Args:
+        inference: of predictions.
+        polish: round what it finds, and flip labels while that lowers the energy.
+    """
+    if isinstance(inference, Descent):
+        most = max(inference.stopping.max_steps, DIAGNOSED_STEPS)
+        patient = replace(inference.stopping, max_steps=most)
+        inference = replace(inference, stopping=patient, backward=Detached())
+    return Polished(inference) if polish else inference
 
 
 def dense(labels: Any) -> np.ndarray:
@@ -257,22 +271,29 @@ class Diagnosis:
     gaps: np.ndarray | None = None
 
     def histogram(self, bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
-        """Return the counts of rows by steps, and the edges between the bins."""
-        return np.histogram(self.steps, bins=bins)
+        """Return the counts of rows by steps, and the edges between the bins: whole numbers, of
+        which the lower one belongs to a bin."""
+        edges = np.linspace(self.steps.min(), self.steps.max() + 1, bins + 1)
+        return np.histogram(self.steps, bins=np.unique(edges.round().astype(int)))
 
     def __str__(self) -> str:
         low, middle, high = np.percentile(self.steps, [10, 50, 90])
+        steps = (
+            f"steps: {middle:.0f} in the middle, {low:.0f} to {high:.0f} for most, "
+            f"{self.steps.max()} at most"
+        )
         counts, edges = self.histogram()
         longest = max(int(counts.max()), 1)
         bars = [
-            f"  {edges[i]:6.0f} to {edges[i + 1]:<6.0f} {count:7d}  {'#' * (40 * count // longest)}"
+            f"  {edges[i]:6d} to {edges[i + 1] - 1:<6d} {count:7d}  {'#' * (40 * count // longest)}"
             for i, count in enumerate(counts.tolist())
         ]
+        if len(bars) == 1:
+            steps, bars = f"steps: {self.steps.max()} for each row", []
         return "\n".join(
             [
                 f"converged: {100 * self.converged:.1f} % of {len(self.steps)} rows",
-                f"steps: {middle:.0f} in the middle, {low:.0f} to {high:.0f} for most, "
-                f"{self.steps.max()} at most",
+                steps,
                 *bars,
                 f"search errors: {100 * self.search_errors:.1f} % (the truth has a lower energy)",
                 *([] if self.gaps is None else [f"gap: {self.gaps.max():.1e} at most"]),

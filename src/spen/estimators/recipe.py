@@ -22,12 +22,14 @@ from spen.errors import (
     check_settings,
     check_whole,
     choose,
+    one_of,
 )
 from spen.estimators.decoding import DECODINGS
 from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction, Shape
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
+from spen.metrics import METRICS
 from spen.objectives.base import Objective
 from spen.objectives.hinge import Hinge
 from spen.objectives.label_wise import CrossEntropy
@@ -59,6 +61,7 @@ AUTO = ("inference", "hidden", "dropout", "input_dropout", "weight_decay", "epoc
 DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "stages"), "auto")
 DEFAULTS |= {"energy": "label", "objective": "unrolled", "missing": 0.0}
 DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False}
+DEFAULTS |= {"features": None, "features_lr": None}
 """What make_plan takes where a classifier has no such setting."""
 
 
@@ -74,13 +77,18 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     own = own_settings(settings)
     common = training_of(own, shape)
     hidden = own.get("hidden", hidden_of(shape))
+    common["features_lr"] = settings["features_lr"]
+    features = settings["features"]
+    if features is not None:
+        hidden = ()
+        common["lr"] = RATE
     cross_fit = bool(settings["cross_fit"])
     # Chosen on held-out rows, it is set in every stage later.
     missing = own.get("missing", 0.0)
     objective = _objective(settings["objective"], shape, missing, settings["inference"])
     energy = _energy(settings["energy"], cross_fit)
     inference = _inference(settings["inference"], objective)
-    first = ("features", "local") if hidden else ("local",)
+    first = ("features", "local") if hidden or features is not None else ("local",)
     label_wise = CrossEntropy(missing=missing)
     local = Stage("label by label", label_wise, parts=first, **common)
     stages: tuple[Stage, ...] = (local,)
@@ -98,6 +106,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
             fewer = max(1, common["epochs"] // 4)
             apart = replace(every, name="global", parts=("global",), epochs=fewer)
             low = {"lr": every.lr / 10, "global_lr": ENERGY_RATE / 10, "epochs": fewer}
+            low["features_lr"] = every.features_lr and every.features_lr / 10
             stages = (local, apart, replace(every, **low))
     if shape.exclusive:
         check_for_classes(settings)
@@ -132,6 +141,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         stages=stages,
         prediction=prediction,
         decoding=settings["decoding"],
+        metric=metric_of(settings, shape),
         **folds_of(settings, shape),
         cross_fit=cross_fit,
         members=settings["members"],
@@ -154,7 +164,7 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
         return ()
     batch = settings["batch_size"]
     if is_auto(batch):
-        batch = int(np.clip(2 ** round(math.log2(shape.rows / 4)), 16, 256))
+        batch = int(np.clip(2 ** round(math.log2(shape.rows / 2)), 16, 256))
     linear = {"hidden": (), "epochs": LINEAR_EPOCHS, "batch_size": batch}
     return (make_plan(settings | linear, shape),)
 
@@ -192,7 +202,9 @@ def _trains_apart(settings: dict[str, Any]) -> bool:
     # Cross-fitting holds out every row once, and ends with models of all rows.
     shares = settings["folds"] == 1 or settings["held_out"] != HELD_OUT or not settings["refit"]
     linear = not is_auto(settings["hidden"]) and np.size(settings["hidden"]) == 0
-    return not (own or shares or linear or settings["missing"])
+    # Measured with networks of ours alone.
+    foreign = settings["features"] is not None
+    return not (own or shares or linear or foreign or settings["missing"])
 
 
 def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
@@ -203,7 +215,7 @@ def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
         "epochs": own.get("epochs", _epochs(shape, batch)),
         "batch_size": batch,
         "weight_decay": own.get("weight_decay", DECAY),
-        "lr": _rate(hidden),
+        "lr": _rate(hidden, shape),
         "global_lr": ENERGY_RATE,
         "optimiser": "adamw",
         "schedule": "cosine",
@@ -212,14 +224,14 @@ def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
     }
 
 
-def _rate(hidden: tuple[int, ...]) -> float:
+def _rate(hidden: tuple[int, ...], shape: Shape) -> float:
     """Return the rate of a feature network: narrow layers take, and need, a larger one."""
-    # A linear model has no layers that a large rate could upset.
-    return (
-        RATE * 2.0 ** np.clip(round(math.log2(WIDTH / max(hidden))), 0, 2)
-        if hidden
-        else ENERGY_RATE
-    )
+    if not hidden:
+        # A linear model has no layers that a large rate could upset.
+        return ENERGY_RATE
+    narrower = round(math.log2(WIDTH / max(hidden)))
+    # The fewer steps of few rows are to lead as far.
+    return RATE * 2.0 ** np.clip(narrower + (shape.rows < FEW_ROWS), 0, 2)
 
 
 def folds_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
@@ -270,7 +282,8 @@ def hidden_of(shape: Shape) -> tuple[int, ...]:
 
 
 def _batch_size(shape: Shape) -> int:
-    wanted = shape.rows / 16
+    # A step of few rows takes no longer than one of fewer.
+    wanted = max(min(64, shape.rows / 8), shape.rows / 16)
     if wanted > 128:
         # Beyond some thousand rows, larger batches keep the number of steps in hand.
         wanted = max(128, shape.rows / 160)
@@ -281,12 +294,14 @@ def _epochs(shape: Shape, batch: int) -> int:
     """Return passes over the data: about as many steps for few rows as for many."""
     steps = max(1, round(shape.rows / batch))
     if shape.rows < MANY_ROWS:
-        return int(np.clip(660 // steps, 16, 55 if shape.rows < FEW_ROWS else 36))
+        return int(np.clip(660 // steps, 16, 36))
     return int(np.clip(2400 // steps, 5, 30))
 
 
 def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tuple[Choice, ...]:
     """Return the choices that are worth a trial."""
+    if own["features"] is not None:
+        return (Choice((), features=own["features"]),)
     if "dropout" in own:
         inputs = own.get("input_dropout", 0.2 if own["dropout"] >= 0.5 else 0.0)
         return (Choice(hidden, own["dropout"], inputs),)
@@ -371,6 +386,12 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
             check_whole(width, "hidden")
         own["hidden"] = tuple(int(width) for width in hidden)
     check_settings(SimpleNamespace(**own), **{k: r for k, r in RULES.items() if k in own})
+    sizes = [name for name in ("hidden", "dropout", "input_dropout") if name in own]
+    if sizes and own["features"] is not None:
+        raise InputError(
+            f"features is a whole network, so it says itself what {' and '.join(sizes)} would say. "
+            "Leave one of the two out."
+        )
     if "stages" in own:
         own["stages"] = _stages(own, bool(settings["cross_fit"]))
     check_decoding(settings)
@@ -379,7 +400,25 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def check_decoding(settings: dict[str, Any]) -> None:
     """Check the settings of held-out rows and decoding."""
-    check_settings(SimpleNamespace(**settings), decoding=DECODINGS, held_out="share above zero")
+    allowed = ("auto", *DECODINGS)
+    check_settings(SimpleNamespace(**settings), decoding=allowed, held_out="share above zero")
+
+
+def metric_of(settings: dict[str, Any], shape: Shape) -> str:
+    """Return what is to be maximised; the F1 of a row that has one class is its accuracy."""
+    metric = settings["metric"]
+    one_of(metric, (*METRICS, "accuracy"), "metric")
+    if shape.exclusive and metric not in ("f1", "accuracy"):
+        raise InputError(
+            f"metric={metric!r} is for sets of labels; y holds classes, which are scored by their "
+            "accuracy. Leave it out."
+        )
+    if metric == "accuracy" and not shape.exclusive:
+        raise InputError(
+            "metric='accuracy' is for classes; Y holds sets of labels. Say 'subset' for the share "
+            "of rows with every label right, or 'hamming' for the share of labels that are."
+        )
+    return "f1" if shape.exclusive else metric
 
 
 def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
@@ -395,6 +434,7 @@ def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
             "they must not stop training too. Set its epochs, and leave patience out."
         )
     both = [name for name in ("epochs", "batch_size", "weight_decay") if name in own]
+    both += ["features_lr"] if own["features_lr"] is not None else []
     if both and not cross_fit:
         raise InputError(
             f"stages say what {' and '.join(both)} would say. Leave one of the two out."

@@ -451,7 +451,7 @@ class TableEncoder:
                 what = f"{setting} names the column {name!r}, which the table does not have."
                 raise InputError(f"{what} {did_you_mean(name, columns)}")
         used = (Cells.of(name, c) for name, c in columns.items() if name not in self.drop)
-        kind = None if is_frame(table) or isinstance(table, Mapping) else "text"
+        kind = None if is_table(table) or isinstance(table, Mapping) else "text"
         learned = [self._learn(cells, kind) for cells in used if not cells.missing.all()]
         if not any(column.names for column in learned):
             raise InputError("No column of the table holds anything to learn from.")
@@ -574,12 +574,12 @@ def needs_encoder(X: Any) -> bool:
     >>> needs_encoder(["sun and sea"]), needs_encoder([[1.0, 2.0]]), needs_encoder({"a": [1]})
     (True, False, True)
     """
-    if not is_frame(X):
+    if not is_table(X):
         return (isinstance(X, Mapping) and not sparse.issparse(X)) or holds_texts(X)
     return not all(_are_numbers(X[name]) for name in set(X.columns))
 
 
-def is_frame(X: Any) -> bool:
+def is_table(X: Any) -> bool:
     """Say whether X is a DataFrame, by what it can do."""
     return hasattr(X, "columns") and hasattr(X, "to_numpy")
 
@@ -596,7 +596,7 @@ def holds_texts(X: Any) -> bool:
 
 def columns_of(table: Any, only: str = TEXTS) -> dict[str, Any]:
     """Return the columns of a table by name; ``only`` names that of a list of texts."""
-    if is_frame(table):
+    if is_table(table):
         names = list(map(str, table.columns))
         if len(set(names)) < len(names):
             twice = next(name for name, n in Counter(names).items() if n > 1)

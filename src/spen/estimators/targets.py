@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,15 @@ class Targets:
         names: the name of each label; whole numbers where the user gave none.
         exclusive: True where Y was one class per row.
         dtype: the type of predictions.
+        framed: True where Y was a DataFrame or a Series of label lists; predictions of a DataFrame
+            are then one too.
     """
 
     matrix: Any
     names: np.ndarray
     exclusive: bool
     dtype: np.dtype
+    framed: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -64,7 +67,7 @@ def read_targets(Y: Any, names: Sequence[Any] | None = None) -> Targets:
         raise InputError(
             f"label_names holds {len(names)} names for {len(targets.names)} columns of Y."
         )
-    return _of_matrix(targets.matrix, object_array(names), targets.dtype)
+    return _of_matrix(targets.matrix, _plain_names(names), targets.dtype)
 
 
 def _read(Y: Any) -> Targets:
@@ -76,10 +79,14 @@ def _read(Y: Any) -> Targets:
         return _of_matrix(_sparse_labels(Y), None, Y.dtype)
     Y = unmasked(Y)
     if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
-        names = object_array(list(Y.columns))
-        return _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
+        names = _plain_names(Y.columns)
+        targets = _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
+        return replace(targets, framed=is_frame(Y))
     if holds_label_lists(Y):
-        return of_lists(Y)
+        targets = of_lists(Y)
+        if not len(targets.names):
+            raise InputError("Y holds no label at all: every list is empty.")
+        return replace(targets, framed=is_frame(Y))
     values = _array(Y)
     if values.ndim == 2 and not (values.shape[1] == 1 and _are_classes(values)):
         return _of_matrix(_dense_labels(numbers(values), None), None, _label_type(values.dtype))
@@ -95,13 +102,28 @@ def _of_matrix(matrix: Any, names: np.ndarray | None, dtype: np.dtype) -> Target
     return Targets(matrix, names, exclusive=False, dtype=dtype)
 
 
+def _plain_names(names: Iterable[Any]) -> np.ndarray:
+    """Return names as Python's own text and numbers, whatever numpy made of them."""
+    items = [name.item() if isinstance(name, np.generic) else name for name in names]
+    return object_array(items)
+
+
+def is_frame(value: Any) -> bool:
+    """Say whether something is a DataFrame or a Series of pandas."""
+    return hasattr(value, "iloc") and hasattr(value, "index")
+
+
 def _label_type(dtype: np.dtype) -> np.dtype:
     """Predictions have the type of the labels, as scikit-learn's have."""
     return dtype if dtype.kind in "biuf" else np.dtype(np.int64)
 
 
-def numbers(Y: Any) -> np.ndarray:
-    """Return labels as floating-point numbers, nan for every kind of missing value."""
+def numbers(Y: Any, what: str = "Y") -> np.ndarray:
+    """Return labels as floating-point numbers, nan for every kind of missing value.
+
+    >>> numbers([[1, None]])
+    array([[ 1., nan]])
+    """
     values = _array(Y.to_numpy() if hasattr(Y, "to_numpy") else Y)
     try:
         if values.dtype.kind == "O":
@@ -114,7 +136,7 @@ def numbers(Y: Any) -> np.ndarray:
         return values if values.dtype.kind == "f" else values.astype("f4" if small else "f8")
     except (TypeError, ValueError, OverflowError) as problem:
         raise InputError(
-            f"Y must hold only 0 and 1 (or nan for a missing label); {problem}."
+            f"{what} must hold only 0 and 1 (or nan for a missing label); {problem}."
         ) from None
 
 
@@ -194,7 +216,7 @@ def holds_label_lists(Y: Any) -> bool:
 
 
 def of_lists(rows: Any) -> Targets:
-    """Read a list of label lists."""
+    """Read a list of label lists; a label that a row names twice counts once, with a warning."""
     rows = [list(row) for row in rows]
     try:
         names = sorted({label for row in rows for label in row})
@@ -202,15 +224,23 @@ def of_lists(rows: Any) -> Targets:
         raise InputError(
             f"The labels of a list of label lists must be all text or all numbers; {problem}."
         ) from None
-    if not names:
-        raise InputError("Y holds no label at all: every list is empty.")
     number = {name: column for column, name in enumerate(names)}
-    offsets = np.cumsum([0, *(len(set(row)) for row in rows)])
+    sizes = np.array([len(set(row)) for row in rows])
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    if repeated := np.flatnonzero(sizes < [len(row) for row in rows]).tolist():
+        row = repeated[0]
+        label = next(label for label in rows[row] if rows[row].count(label) > 1)
+        others = f", and {len(repeated) - 1} other rows name some twice" if repeated[1:] else ""
+        warnings.warn(
+            f"Row {row} names {_plain_names([label])[0]!r} twice{others}; a label counts once.",
+            DataConversionWarning,
+            stacklevel=2,
+        )
     columns = np.array([number[label] for row in rows for label in sorted(set(row))], dtype=int)
     matrix = sparse.csr_array(
         (np.ones(len(columns), np.int8), columns, offsets), shape=(len(rows), len(names))
     )
-    return _of_matrix(matrix, object_array(names), np.dtype(np.int64))
+    return Targets(matrix, _plain_names(names), exclusive=False, dtype=np.dtype(np.int64))
 
 
 def _of_classes(Y: Any) -> Targets:
@@ -226,6 +256,7 @@ def _of_classes(Y: Any) -> Targets:
     values = column_or_1d(values)
     check_classification_targets(values)
     names, codes = np.unique(values, return_inverse=True)
+    names = _plain_names(names) if names.dtype.kind == "O" else names
     if len(names) < 2:
         raise InputError(
             f"y holds one class only ({names[0]!r}); a classifier needs at least two classes. "
@@ -238,7 +269,15 @@ def _of_classes(Y: Any) -> Targets:
     return Targets(matrix, names, exclusive=True, dtype=names.dtype)
 
 
-def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> Any:
+def align(
+    Y: Any,
+    names: np.ndarray,
+    exclusive: bool,
+    rows: int,
+    *,
+    truth: bool = False,
+    missing: bool = False,
+) -> Any:
     """Return a labelling as a (rows, L) matrix in the order of a fitted model's labels.
 
     It is CSR where Y is sparse or names labels, else dense in a floating type.
@@ -248,59 +287,110 @@ def align(Y: Any, names: np.ndarray, exclusive: bool, rows: int) -> Any:
         names: the labels of the model.
         exclusive: True where the model has one class per row.
         rows: how many rows there must be.
+        truth: True where predictions are judged by Y. Labels that the model has never seen, and
+            so cannot predict, then come in columns after its own, and nan is a missing label.
+        missing: whether nan may stand for a missing label.
+
+    >>> align([["sea", "fog"], []], np.array(["sea", "sun"]), False, 2, truth=True).toarray()
+    array([[1, 0, 1],
+           [0, 0, 0]], dtype=int8)
     """
-    if exclusive and np.ndim(Y) == 1 and not sparse.issparse(Y):
-        values = _array(Y)
-        known = np.isin(values, names)
-        if not known.all():
-            raise InputError(
-                f"Y holds {values[~known][0]!r}, which is none of the classes that were fitted."
-            )
-        # Classes are in order: they came from np.unique.
-        columns, offsets = np.searchsorted(names, values), np.arange(len(values) + 1)
+    Y, every = unmasked(Y), names
+    if exclusive and not sparse.issparse(Y) and _is_column(Y):
+        values = _array(Y).ravel()
+        if truth:
+            every = _with_unseen(values.tolist(), names)
+        columns, offsets = _numbers_of(values.tolist(), every), np.arange(len(values) + 1)
         ones = np.ones(len(values), np.float32)
-        matrix = sparse.csr_array((ones, columns, offsets), shape=(len(values), len(names)))
+        matrix = sparse.csr_array((ones, columns, offsets), shape=(len(values), len(every)))
     elif holds_label_lists(Y):
         given = of_lists(Y)
-        columns = _numbers_of(given.names.tolist(), names)[given.matrix.indices]
+        if truth:
+            every = _with_unseen(given.names.tolist(), names)
+        columns = _numbers_of(given.names.tolist(), every)[given.matrix.indices]
         parts = (given.matrix.data, columns, given.matrix.indptr)
-        matrix = sparse.csr_array(parts, shape=(given.n_rows, len(names)))
+        matrix = sparse.csr_array(parts, shape=(given.n_rows, len(every)))
     elif sparse.issparse(Y):
         matrix = compressed_rows(Y, "Y")
     elif hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
-        matrix = _place(numbers(Y), list(Y.columns), names, fill=None)
+        if truth:
+            every = _with_unseen(list(Y.columns), names)
+        matrix = _place(numbers(Y), list(Y.columns), every, fill=None)
     else:
         matrix = numbers(Y)
-    if matrix.shape != (rows, len(names)):
+    if matrix.shape != (rows, len(every)):
         raise InputError(
             f"Y must have shape ({rows}, {len(names)}), a row for each of X and a column for each "
             f"label; received {matrix.shape}."
         )
     entries: Any = matrix.data if sparse.issparse(matrix) else matrix
-    if not ((entries >= 0) & (entries <= 1)).all():
+    if truth and not (np.isnan(entries) | (entries == 0) | (entries == 1)).all():
+        raise InputError("Y must hold only 0 and 1 (or nan for a missing label).")
+    good = (entries >= 0) & (entries <= 1)
+    if not truth and not (good | np.isnan(entries) if missing else good).all():
         raise InputError("A labelling must hold numbers from 0 to 1, none of them nan.")
     return matrix
 
 
+def _is_column(Y: Any) -> bool:
+    """Say whether Y is one class per row, in one dimension or in a column."""
+    if holds_label_lists(Y):
+        return False
+    return np.ndim(Y) == 1 or (hasattr(Y, "shape") and np.ndim(Y) == 2 and Y.shape[1] == 1)
+
+
+def _with_unseen(given: list[Any], names: np.ndarray) -> np.ndarray:
+    """Return the labels of a model, and after them those that it has never seen."""
+    return object_array(list(dict.fromkeys([*names.tolist(), *given])))
+
+
 def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
-    """Return known labels as a dense (rows, L) matrix of 1, 0 and nan."""
+    """Return known labels as a dense (rows, L) matrix of 1, 0 and nan.
+
+    Args:
+        known: such a matrix, a DataFrame of some of its columns, a dict from labels to 1 or 0 that
+            holds for all rows, or a list of such dicts, one for each row.
+        names: the labels of the model.
+        rows: how many rows there must be.
+
+    >>> align_known({"sea": 1}, np.array(["sea", "sun"]), 2)
+    array([[ 1., nan],
+           [ 1., nan]], dtype=float32)
+    """
     if hasattr(known, "columns") and hasattr(known, "to_numpy"):
-        matrix = _place(numbers(known), list(known.columns), names, fill=np.nan)
+        matrix = _place(numbers(known, "known"), list(known.columns), names, fill=np.nan)
     elif sparse.issparse(known):
         raise InputError(
             "known must be dense: 1, 0, or nan for a label to infer. In a sparse matrix a label "
             "that is absent and one that is unknown look alike."
         )
+    elif isinstance(known, Mapping):
+        matrix = _of_dicts([known] * rows, names)
+    elif isinstance(known, list | tuple) and any(isinstance(row, Mapping) for row in known):
+        matrix = _of_dicts(known, names)
     else:
-        matrix = numbers(known)
+        matrix = numbers(known, "known")
     if matrix.shape != (rows, len(names)):
         raise InputError(
             f"known must have shape ({rows}, {len(names)}); received {matrix.shape}. A DataFrame "
-            "may have some of the labels as its columns."
+            "may have some of the labels as its columns; a dict names those that all rows have in "
+            "common."
         )
     if not (np.isnan(matrix) | np.isin(matrix, (0, 1))).all():
         raise InputError("known must hold only 1, 0, or nan for a label to infer.")
     return matrix.astype(np.float32)
+
+
+def _of_dicts(known: Sequence[Any], names: np.ndarray) -> np.ndarray:
+    """Read known labels that each row gives by name."""
+    if not all(isinstance(row, Mapping) for row in known):
+        raise InputError("A list of known labels must hold a dict for each row; some are none.")
+    given = list(dict.fromkeys(name for row in known for name in row))
+    columns = _numbers_of(given, names)
+    matrix = np.full((len(known), len(names)), np.nan)
+    if given:
+        matrix[:, columns] = numbers([[row.get(name) for name in given] for row in known], "known")
+    return matrix
 
 
 def label_weights(value: Any, targets: Targets) -> np.ndarray | None:

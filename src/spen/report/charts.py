@@ -1,21 +1,12 @@
-"""Scales, ticks, circles and pixels of the charts that the templates write."""
+"""Scales, ticks and circles of the charts that the templates write."""
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from spen.report.subject import isolated
-
-ORANGE, BLUE = (213, 94, 0), (0, 114, 178)
-"""Above and below zero: told apart by all, also by those who see no red or no green."""
 
 
 @dataclass(frozen=True)
@@ -55,48 +46,37 @@ def shorten(name: str, longest: int = 24) -> str:
 
 
 def circle(
-    names: Sequence[str], alike: Sequence[str], centre: float, radius: float
+    groups: Sequence[Sequence[int]], centre: float, radius: float
 ) -> dict[int, tuple[float, float, float]]:
-    """Return where the labels stand on a circle, in order: x, y and the angle in degrees.
+    """Return where nodes stand on a circle, in turn: x, y and the angle in degrees.
 
     Args:
-        names: of the labels, which are numbered by their places here.
-        alike: names in an order in which alike labels stand together, as they then do here.
+        groups: of nodes, with a gap between one group and the next.
         centre: of the circle, across and down.
         radius: of the circle.
 
-    >>> circle(["a", "b"], ["b", "a"], 10, 5)
+    >>> circle([[1, 0]], 10, 5)
     {1: (10.0, 5.0, -90.0), 0: (10.0, 15.0, 90.0)}
     """
-    rank = {name: k for k, name in enumerate(alike)}
-    order = sorted(range(len(names)), key=lambda node: rank.get(names[node], len(rank)))
+    gap = len(groups) > 1
+    slots = [node for group in groups for node in [*group, *[None] * gap]]
     places = {}
-    for k, node in enumerate(order):
-        angle = 2 * math.pi * (k / len(names)) - math.pi / 2
-        x, y = centre + radius * math.cos(angle), centre + radius * math.sin(angle)
-        places[node] = (x, y, math.degrees(angle))
+    for k, node in enumerate(slots):
+        if node is not None:
+            angle = 2 * math.pi * (k / len(slots)) - math.pi / 2
+            x, y = centre + radius * math.cos(angle), centre + radius * math.sin(angle)
+            places[node] = (x, y, math.degrees(angle))
     return places
 
 
-def matrix_address(matrix: dict[str, Any]) -> str:
-    """Return packed weights as the address of a PNG, a pixel a weight.
+def in_brief(count: int) -> str:
+    """Return a count in four signs at most, for where there is no room.
 
-    Zero is transparent, so it suits any background.
-
-    >>> matrix_address({"shape": [1, 2], "values": base64.b64encode(b"\\x7f\\x81")})[:30]
-    'data:image/png;base64,iVBORw0K'
+    >>> in_brief(999), in_brief(8210), in_brief(82_100), in_brief(12_345_678)
+    ('999', '8.2k', '82k', '12M')
     """
-    rows, columns = matrix["shape"]
-    values = np.frombuffer(base64.b64decode(matrix["values"]), np.int8).reshape(rows, columns)
-    pixels = np.zeros((rows, columns, 4), np.uint8)
-    pixels[values > 0, :3], pixels[values < 0, :3] = ORANGE, BLUE
-    pixels[..., 3] = np.abs(values.astype(float)) / 127 * 255
-    # Each line begins with the number of its filter; 0 is none.
-    lines = np.pad(pixels.reshape(rows, -1), ((0, 0), (1, 0)))
-    content = b"\x89PNG\r\n\x1a\n"
-    header = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
-    parts = {b"IHDR": header, b"IDAT": zlib.compress(lines.tobytes(), 9), b"IEND": b""}
-    for kind, data in parts.items():
-        content += struct.pack(">I", len(data)) + kind + data
-        content += struct.pack(">I", zlib.crc32(kind + data))
-    return f"data:image/png;base64,{base64.b64encode(content).decode('ascii')}"
+    if count < 1000:
+        return str(count)
+    if count < 9950:
+        return f"{count / 1000:.1f}k"
+    return f"{count / 1000:.0f}k" if count < 999_500 else f"{count / 1e6:.0f}M"

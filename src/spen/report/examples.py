@@ -68,12 +68,14 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     if isinstance(found, str):
         _add_answers(subject, rows, examples)
         return facts | {"inference": None, "why_not": found}
-    calibration, tuned = subject.predictor.calibration, np.asarray(subject.classifier.tuned_)
+    predictor = subject.predictor
+    calibration, decoding = predictor.calibration, predictor.soft_decoding
+    tuned = np.asarray(predictor.tuned[decoding])
     return facts | {
         "inference": found,
         "why_not": None,
         "calibration": {"scale": calibration.scale, "shift": calibration.shift.tolist()},
-        "decoding": {"name": subject.predictor.decoding, "tuned": tuned.tolist()},
+        "decoding": {"name": decoding, "tuned": tuned.tolist()},
     }
 
 
@@ -112,8 +114,10 @@ def shown_labels(truth: np.ndarray, label_wise: np.ndarray, end: np.ndarray) -> 
     """
     if len(truth) <= SHOWN_LABELS + 4:
         return np.arange(len(truth))
-    likely = np.maximum(end, label_wise)
-    return np.argsort(-(10 * (truth == 1) + likely), kind="stable")[:SHOWN_LABELS]
+    likely, true = np.maximum(end, label_wise), truth == 1
+    # Some that are not true are shown beside however many are.
+    count = max(SHOWN_LABELS, int(true.sum()) + 4)
+    return np.argsort(-(10 * true + likely), kind="stable")[:count]
 
 
 def _add_answers(subject: Subject, rows: np.ndarray, examples: list[dict[str, Any]]) -> None:

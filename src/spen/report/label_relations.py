@@ -17,13 +17,13 @@ from spen.estimators.base import LabelClassifier
 from spen.estimators.structure import LabelStructure
 from spen.metrics import as_array
 from spen.model import SPEN
-from spen.report.subject import Subject, packed, rounded, shown_names
+from spen.report.subject import Subject, rounded, shown_names
 
-MOST_LABELS = 300
-"""Labels of the overview; beyond, their order would take long and show nothing."""
+NAMED_LABELS, NAMED_MEASUREMENTS = 24, 12
+"""What a heat map shows, so that names are legible on a phone too."""
 
-NAMED_LABELS, NAMED_MEASUREMENTS = 40, 16
-"""What is shown with names."""
+MOST_GROUPS = 6
+"""Groups of labels in a heat map."""
 
 LISTED_MEASUREMENTS, STRONGEST = 12, 4
 """Measurements of the table, and the labels that it names of each."""
@@ -34,7 +34,7 @@ SAMPLED_ROWS = 8
 CANDIDATES = 100
 """Labels whose pairs are looked at."""
 
-OF_EACH_SIGN, OF_EACH_LABEL = 16, 3
+OF_EACH_SIGN, OF_EACH_LABEL = 10, 2
 """Pairs that a graph draws: of those that attract and of those that repel, and of one label."""
 
 AT_ONCE = 1 << 20
@@ -52,32 +52,22 @@ def structure_facts(classifier: LabelClassifier) -> dict[str, Any] | None:
         return None
     structure = replace(structure, label_names=tuple(shown_names(structure.label_names)))
     count, total = structure.measurements.shape
-    by_strength, labels = structure.by_strength(), strongest_labels(structure, MOST_LABELS)
-    matrix, beside = sorted_matrix(structure, np.arange(count), labels)
-    named = np.sort(strongest_labels(structure, NAMED_LABELS))
-    small, beside_small = sorted_matrix(structure, by_strength[:NAMED_MEASUREMENTS], named)
-    # The longer side lies across, as windows do.
-    labels_across = len(labels) >= count
-    across = matrix if labels_across else matrix.T
-    # A few weights may be far larger; full colour begins where they do.
-    limit = float(np.quantile(np.abs(matrix), 0.995)) or 1.0
+    by_strength, labels = structure.by_strength(), strongest_labels(structure, NAMED_LABELS)
+    chosen = by_strength[:NAMED_MEASUREMENTS]
+    groups = groups_of(structure.measurements[:, labels])
+    matrix = structure.measurements[chosen][:, labels[np.concatenate(groups)]]
+    # Measurements of the same labels stand side by side.
+    down = np.argsort(np.abs(matrix).argmax(1), kind="stable")
     weighs = _weighs_measurements(structure)
     listed = by_strength[:LISTED_MEASUREMENTS].tolist()
     return {
         "measurements": count,
         "labels": total,
-        "shown": len(labels),
-        "matrix": beside
-        | {
-            "limit": float(f"{limit:.3g}"),
-            "labels_across": labels_across,
-            "shape": list(across.shape),
-            "values": packed(np.round(127 * np.clip(across / limit, -1, 1)), "i1"),
-        },
-        "named": beside_small
-        | {
-            "matrix": rounded(small, 3),
-            "largest": round(float(np.abs(small).max()), 3) or 1.0,
+        "named": {
+            "groups": [[structure.label_names[i] for i in labels[group]] for group in groups],
+            "rows": (chosen[down] + 1).tolist(),
+            "matrix": rounded(matrix[down], 3),
+            "largest": round(float(np.abs(matrix).max()), 3) or 1.0,
         },
         "strongest": [
             {
@@ -98,19 +88,26 @@ def strongest_labels(structure: LabelStructure, count: int) -> np.ndarray:
     return np.argsort(-np.linalg.norm(weights, axis=0), kind="stable")[:count]
 
 
-def sorted_matrix(
-    structure: LabelStructure, rows: np.ndarray, columns: np.ndarray
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return part of the matrix with alike labels and alike measurements side by side.
+def groups_of(weights: np.ndarray) -> list[np.ndarray]:
+    """Return the labels of weights (m, k) in groups that are measured alike, alike ones in turn.
 
-    Beside it come the numbers of its measurements, from 1, and the names of its labels.
+    There are as many groups, up to a few, as stand apart most clearly.
+
+    >>> [group.tolist() for group in groups_of(np.array([[1, 0, 2, 0, 1], [0, 3, 0, 1, 0]]))]
+    [[1, 3], [0, 2, 4]]
     """
-    part = replace(structure, measurements=structure.measurements[rows][:, columns])
-    across = part.order()
-    matrix = part.measurements[:, across]
-    down = np.argsort(np.abs(matrix).argmax(1), kind="stable")
-    names = [structure.label_names[i] for i in columns[across]]
-    return matrix[down], {"names": names, "rows": (rows[down] + 1).tolist()}
+    from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+
+    labels = weights.shape[1]
+    if labels < 3:
+        return [np.arange(labels)]
+    norms = np.linalg.norm(weights, axis=0)
+    tree = linkage((weights / np.where(norms > 0, norms, 1.0)).T, "ward", optimal_ordering=True)
+    # Between one merge and the next, from the last on: as many groups as steps back.
+    apart = -np.diff(tree[::-1, 2])[: MOST_GROUPS - 1]
+    number = fcluster(tree, 2 + int(apart.argmax()), "maxclust")
+    leaves = leaves_list(tree)
+    return np.split(leaves, np.flatnonzero(np.diff(number[leaves])) + 1)
 
 
 def _weighs_measurements(structure: LabelStructure) -> bool:
@@ -152,7 +149,9 @@ def pair_facts(
     facts: dict[str, Any] = {
         "looked_at": len(numbers),
         "labels": len(names),
+        "among": len(numbers) * (len(numbers) - 1) // 2,
         "names": [names[number] for number in numbers[nodes]],
+        "groups": linked_groups(ends[strength < 0], len(nodes)),
         "energy": _links(ends, strength),
         "background": background,
         "data": None,
@@ -209,6 +208,31 @@ def strongest_pairs(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 chosen.append(int(k))
     order = np.array(sorted(chosen, key=lambda k: -abs(strength[k])), dtype=int)
     return pairs[order], strength[order]
+
+
+def linked_groups(links: np.ndarray, nodes: int) -> list[list[int]]:
+    """Return nodes in groups that links join, linked ones in turn; those without any come last.
+
+    >>> linked_groups(np.array([[0, 3], [3, 1]]), 5)
+    [[0, 3, 1], [2, 4]]
+    """
+    near: list[list[int]] = [[] for _ in range(nodes)]
+    for one, other in links.tolist():
+        near[one].append(other)
+        near[other].append(one)
+    groups, seen = [], set()
+    # From the end of a chain, all of it is passed in turn.
+    for first in sorted(range(nodes), key=lambda node: len(near[node])):
+        group, ahead = [], [first] if near[first] else []
+        while ahead:
+            node = ahead.pop()
+            if node not in seen:
+                seen.add(node)
+                group.append(node)
+                ahead += near[node]
+        groups.append(group)
+    alone = [node for node in range(nodes) if node not in seen]
+    return [group for group in [*sorted(groups, key=len, reverse=True), alone] if group]
 
 
 def _links(pairs: np.ndarray, strength: np.ndarray) -> list[list[Any]]:

@@ -11,6 +11,7 @@ from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import Prediction
 from spen.features import MLP, Identity, LabelScores
 from spen.inference.descent import Descent
+from spen.metrics import IN_WORDS
 from spen.objectives.label_wise import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
 from spen.training.checkpoint import History
@@ -19,6 +20,8 @@ DECODINGS = {
     "threshold": "one threshold for all labels",
     "label_thresholds": "a threshold for each label",
     "expected_f1": "the labels of largest expected F1",
+    "half": "the labels that are more probable than not",
+    "joint": "the labelling of the lowest energy",
 }
 VERSIONS = ("spen", "torch", "numpy", "python")
 
@@ -46,8 +49,8 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
         facts.append(["decoding", words])
     if plan.cross_fit:
         facts.append(["training", f"the energy is cross-fitted over {plan.folds} folds"])
-    score = "F1" if takes_sets else "accuracy"
-    facts.append([f"{score} of held-out training rows", f"{100 * classifier.held_out_score_:.2f}"])
+    score = IN_WORDS[plan.metric] if takes_sets else "accuracy"
+    facts.append([f"{score}: held-out training rows", f"{100 * classifier.held_out_score_:.2f}"])
     notes = classifier.notes_
     facts += [[name, note] for name, note in notes.items() if name not in ("command", *VERSIONS)]
     made = ", ".join(f"{name} {notes[name]}" for name in VERSIONS if name in notes)

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from spen.errors import InputError
 from spen.estimators.base import LabelClassifier
+from spen.estimators.compare import SCORES, Comparison, in_percent
 from spen.files import versions, write_atomically
 from spen.report import charts, scores
 from spen.report.examples import example_facts
@@ -36,6 +37,7 @@ def gather(
     *,
     labels: Any = None,
     folder: Path | None = None,
+    comparison: Comparison | None = None,
 ) -> Facts:
     """Return what a page says about a model, about rows that judge it, about a run folder.
 
@@ -45,8 +47,10 @@ def gather(
         judged: rows with labels; without them the page has what the model alone tells.
         labels: (n, L) in which pairs of labels are counted; None takes those of ``judged``.
         folder: with records and pictures.
+        comparison: with other classifiers.
     """
     facts: Facts = {"title": title, "versions": versions(), "folder": None, "model": None}
+    facts["comparison"] = None if comparison is None else comparison_facts(comparison)
     if folder is not None:
         facts["folder"] = folder_facts(folder)
     if classifier is None:
@@ -59,12 +63,12 @@ def gather(
     if not len(judged.rows):
         raise InputError(f"{judged.name} are no rows at all. Name data that have some.")
     subject = Subject(classifier, judged)
-    remembers = classifier.training_rows_ is not None
+    remembered = classifier.training_rows_
     facts["rows"] = {
         "name": judged.name,
         "count": len(judged.rows),
         "total": judged.total,
-        "seen": int(classifier.seen_in_training(judged.rows.X).sum()) if remembers else None,
+        "seen": int(remembered.contains(judged.rows.X).sum()) if remembered else None,
         "cardinality": round(float(np.nansum(subject.truth) / len(judged.rows)), 2),
     }
     return facts | {
@@ -76,6 +80,31 @@ def gather(
         "calibration": scores.calibration_facts(subject),
         "hardest": scores.hardest_rows(subject),
     }
+
+
+def comparison_facts(comparison: Comparison) -> Facts:
+    """Return the table of a comparison, what to know of it, and every decoding of each."""
+    header, rows = comparison.table()
+    every = [
+        [each.name, decoding, *(in_percent(scores[name]) for name in SCORES)]
+        for each in comparison.entries
+        for decoding, scores in each.scores.items()
+    ]
+    return {"header": header, "rows": rows, "notes": comparison.notes(), "every": every}
+
+
+def write_report(path: Path | str, *what: Any, **options: Any) -> Path:
+    """Gather what a page says, write it as one HTML file, and return where it is.
+
+    Args:
+        path: the file to write.
+        what: the title and more, as ``gather`` takes it.
+        options: likewise.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder. Name a file in it, such as {path / 'report.html'}.")
+    return write_page(gather(*what, **options), path)
 
 
 def write_page(facts: Facts, path: Path) -> Path:

@@ -45,7 +45,8 @@ def score_facts(subject: Subject) -> list[dict[str, Any]]:
         right = _percent(subset_accuracy(subject.truth, subject.predicted))
         rule = "share of rows whose class is right"
         return [{"name": "accuracy", "value": right, "rule": rule}]
-    scores = score_all(subject.truth, subject.predicted, subject.probabilities)
+    found = subject.truth, subject.predicted, subject.probabilities
+    scores = score_all(*found, metric=subject.classifier.plan_.metric)
     return [
         {
             "name": SCORE_NAMES.get(name, name.replace("_", " ")),
@@ -75,11 +76,12 @@ def calibration_facts(subject: Subject) -> dict[str, Any]:
     known = ~np.isnan(subject.truth)
     p, t = subject.probabilities[known].astype(float), subject.truth[known]
     interval = np.minimum((p * BINS).astype(int), BINS - 1)
-    _, used, counts = np.unique(interval, return_inverse=True, return_counts=True)
+    intervals, used, counts = np.unique(interval, return_inverse=True, return_counts=True)
     mean, share = np.bincount(used, p) / counts, np.bincount(used, t) / counts
     return {
         "bins": BINS,
         "decisions": int(counts.sum()),
+        "intervals": intervals.tolist(),
         "probability": rounded(mean),
         "share": rounded(share),
         "counts": counts.tolist(),
@@ -88,11 +90,7 @@ def calibration_facts(subject: Subject) -> dict[str, Any]:
 
 
 def hardest_rows(subject: Subject) -> list[dict[str, Any]]:
-    """Return the rows with the lowest F1, of equal ones those that are least probable.
-
-    A row whose truth has a lower energy than the labels that were found is a search error:
-    better inference would have done better. On the others the energy itself is wrong.
-    """
+    """Return the rows with the lowest F1, of equal ones those that are least probable."""
     truth, p = subject.truth, subject.probabilities.astype(float)
     known = ~np.isnan(truth)
     right = np.where(truth == 1, p, 1 - p)
@@ -100,23 +98,15 @@ def hardest_rows(subject: Subject) -> list[dict[str, Any]]:
     # What is not a number, as of a row of which nothing is known, comes last.
     order = np.lexsort([-losses, subject.row_scores])[:HARDEST]
     order = order[np.isfinite(subject.row_scores[order])]
-    if not len(order):
-        return []
     names = subject.label_names
-    # The entropy of whole labels is zero, so this is what predictions minimise.
-    of_truth = subject.model.energy_of(subject.scaled[order], np.nan_to_num(truth[order]))
-    of_found = subject.solution.energy.cpu().numpy()[order]
-    gap = of_truth.cpu().numpy() - of_found
     return [
         {
             "row": int(subject.judged.numbers[k]) + 1,
             "f1": round(100 * float(subject.row_scores[k]), 1),
             "true": [names[i] for i in np.flatnonzero(truth[k] == 1)],
             "predicted": [names[i] for i in np.flatnonzero(subject.predicted[k] == 1)],
-            "gap": round(float(gap[j]), 2),
-            "search_error": bool(gap[j] < -1e-3 * abs(of_found[j])),
         }
-        for j, k in enumerate(order)
+        for k in order
     ]
 
 
@@ -127,7 +117,7 @@ def convergence_facts(subject: Subject) -> dict[str, Any] | None:
         return None
     # A missing label counts as off where an energy of the truth is wanted.
     truth = np.nan_to_num(subject.truth)
-    found = subject.predictor.diagnose(subject.inputs, truth)
+    found = subject.predictor.diagnose(subject.judged.rows.X, truth)
     # A bar is of a round number of steps; there are about thirty at most.
     edges = ticks(int(found.steps.min()), int(found.steps.max()) + 1, 30, least=1)
     middle, most = np.percentile(found.steps, [50, 90])
@@ -135,7 +125,8 @@ def convergence_facts(subject: Subject) -> dict[str, Any] | None:
         "rows": len(found.steps),
         "made": int(steps.max()),
         "fixed": subject.solution.describe().endswith("as asked."),
-        "search_errors": round(100 * found.search_errors, 1),
+        "missed": round(found.search_errors * len(found.steps)),
+        "quickest": int(found.steps.min()),
         "middle": int(middle),
         "most": int(most),
         "slowest": int(found.steps.max()),

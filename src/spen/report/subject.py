@@ -19,7 +19,6 @@ from spen.energies.local import LocalEnergy
 from spen.estimators.base import LabelClassifier
 from spen.estimators.fit import densified
 from spen.estimators.predictor import Predictor, solve
-from spen.estimators.scaling import checked_rows
 from spen.inference.base import Solution
 from spen.inference.descent import Descent
 from spen.metrics import as_array, counts, row_f1
@@ -51,7 +50,7 @@ class Judged:
     """Rows whose labels are known.
 
     Attributes:
-        rows: inputs and labels, the labels in the model's order.
+        rows: inputs as predictors take them, and labels in the model's order.
         name: what to call them, such as "the test rows of bibtex".
         total: how many rows there were before a part was taken.
         numbers: (n,) where each row stood among those, from 0.
@@ -112,14 +111,9 @@ class Subject:
         return shown_names(self.classifier.label_names_.tolist())
 
     @cached_property
-    def inputs(self) -> Any:
-        """The rows as the classifier's predictor takes them."""
-        return checked_rows(self.classifier, self.judged.rows.X)
-
-    @cached_property
     def scaled(self) -> Any:
         """The inputs as the feature network takes them."""
-        return self.predictor.scale(self.inputs)
+        return self.predictor.scale(self.judged.rows.X)
 
     @cached_property
     def solution(self) -> Solution:
@@ -134,6 +128,8 @@ class Subject:
     @cached_property
     def predicted(self) -> np.ndarray:
         """The predicted labels (n, L) of 0 and 1."""
+        if self.predictor.decoding == "joint":
+            return np.concatenate(list(self.predictor.lowest_labels(self.judged.rows.X)))
         return self.predictor.decode(self.probabilities)
 
     @cached_property
@@ -155,8 +151,9 @@ class Subject:
         return np.where(known > 0, row_f1(both, sizes), np.nan)
 
     def labels_of(self, y: Tensor) -> np.ndarray:
-        """Decode soft labels (n, L) as predictions are decoded."""
-        return self.predictor.decode(self.predictor.calibrate(y))
+        """Decode soft labels (n, L) as predictions are decoded, or nearly."""
+        predictor = self.predictor
+        return predictor.decode(predictor.calibrate(y), predictor.soft_decoding)
 
     def solve_traced(self, rows: np.ndarray) -> Solution:
         """Solve some rows as predictions do, and keep every iterate, if there are any."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from spen.errors import CheckpointError, InputError, check_whole
-from spen.files import DAMAGE, locked, read_tensors, to_json, typed, write_tensors
+from spen.files import DAMAGE, locked, read_tensors, to_json, typed, under, write_tensors
 from spen.training.optimisers import LBFGS, MEMORY
 
 P = ParamSpec("P")
@@ -342,11 +342,6 @@ def _check_same(path: Path, found: dict[str, str], wanted: dict[str, str]) -> No
         )
 
 
-def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors whose name starts with a prefix, without it."""
-    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-
-
 def describe(thing: Any) -> str:
     """Return a text that is equal for equal settings, whatever objects hold them."""
     return json.dumps(to_json(thing, brief=True))
@@ -364,13 +359,3 @@ def describe_module(model: nn.Module) -> str:
         shapes = {key: tuple(value.shape) for key, value in module.named_parameters(recurse=False)}
         lines.append(f"{name}: {type(module).__qualname__} {settings} {shapes}")
     return "\n".join(lines)
-
-
-def digest(tensors: Iterable[Tensor | None]) -> str:
-    """Return a checksum of tensors: their shapes and bytes."""
-    hasher = hashlib.sha256()
-    for tensor in tensors:
-        if tensor is not None:
-            hasher.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
-            hasher.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return hasher.hexdigest()

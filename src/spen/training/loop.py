@@ -23,6 +23,7 @@ from spen.batch.rows import row_batches
 from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
 from spen.features import evaluating
+from spen.files import digest
 from spen.kernels.threads import (
     OPTIMISER_ROWS,
     ends_with_python,
@@ -39,7 +40,6 @@ from spen.training.checkpoint import (
     alone_with_checkpoint,
     describe,
     describe_module,
-    digest,
 )
 from spen.training.optimisers import LBFGS, OPTIMISERS
 from spen.training.rows import TrainingRows
@@ -122,7 +122,7 @@ def train_on(
         with _only_training(model, stage, trained), threads_for(_work(model, stage, rows)):
             run.enter(index, trained, _optimiser(model, stage, trained))
             learn_from, judge_by = rows, held_out
-            if "features" not in stage.parts:
+            if not _trains_features(model, stage):
                 learn_from = rows.with_features(model)
                 judge_by = None if held_out is None else held_out.with_features(model)
             while run.epoch < stage.epochs and not run.ended(stage.patience):
@@ -195,7 +195,7 @@ def _losses(
 ) -> Tensor:
     """Return the loss of each row of a batch, times its weight."""
     stop_if_python_ends()
-    masks = generator if "features" in stage.parts else None
+    masks = generator if _trains_features(model, stage) else None
     context = rows.context(model, batch, masks)
     losses = stage.objective.loss(model, stage.inference, context, generator)
     if context.weight is not None:
@@ -249,6 +249,12 @@ def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:
             f"Stage {stage.name!r} trains {stage.parts}, of which this model has no parameters."
         )
     return trained
+
+
+def _trains_features(model: SPEN, stage: Stage) -> bool:
+    """Say whether F(x) changes in a stage; a network that the user froze is clamped too."""
+    learns = [weight.requires_grad for weight in model.features.parameters()]
+    return "features" in stage.parts and (any(learns) or not learns)
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from spen.batch.splits import Split
 from spen.domains import UnitBox
 from spen.errors import InputError
 from spen.features import Identity
+from spen.files import digest
 from spen.model import SPEN
-from spen.training.checkpoint import digest
 
 LARGEST_KEPT = 2**30
 """Bytes of features that are computed once and kept; more are computed batch by batch."""

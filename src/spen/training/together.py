@@ -23,10 +23,11 @@ from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.features import MLP, Identity, Linear
+from spen.files import digest
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
 from spen.objectives.unrolled import ThroughSteps
-from spen.training.checkpoint import Epoch, History, RunFolder, digest
+from spen.training.checkpoint import Epoch, History, RunFolder
 from spen.training.loop import train_on
 from spen.training.rows import TrainingRows
 from spen.training.stage import Stage, check_stages

@@ -17,8 +17,8 @@ from spen.estimators.calibration import Calibration
 from spen.estimators.fit import Fit, folds_by
 from spen.estimators.plan import Base, Choice, Plan, Prediction
 from spen.estimators.predictor import Predictor
+from spen.estimators.progress import SILENT, Progress
 from spen.estimators.scaling import AS_THEY_ARE
-from spen.training.loop import Callback
 from spen_paper.settings import build, read_energy, read_rows, read_solver, read_stage
 from spen_paper.tables.protocol import held_out_plan
 
@@ -186,7 +186,7 @@ class Machine:
             base=self.kernels or Standardised(),
             # A machine with kernels is judged by their regression alone.
             tried="base" if self.kernels else "all",
-            criterion="hamming",
+            metric="hamming",
         )
 
     def epochs(self) -> int:
@@ -234,25 +234,23 @@ def read_machine(table: dict[str, Any], where: str) -> Machine:
 
 
 def choose_decay(
-    machine: Machine, rows: Split, seed: int, advance: Callback = lambda epoch: None
+    machine: Machine, rows: Split, seed: int, progress: Progress = SILENT
 ) -> tuple[Plan, dict[float, float]]:
     """Return the plan with the decay of the least Hamming error on a held-out fifth of the rows.
 
     Of equally good ones the largest is taken. Also returns the error of each, in percent.
     """
     plan = machine.plan()
-    work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, advance=advance)
+    work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, progress=progress)
     folds = folds_by(rows.Y, plan.held_out, plan.folds, seed)
     chosen, _, verdicts = work.choose(plan, folds)
     errors = [round(100 * (1 - verdict.score), 4) for verdict in verdicts]
     return chosen, dict(zip(sorted(machine.decays), errors, strict=False))
 
 
-def train_by(
-    plan: Plan, rows: Split, seed: int, advance: Callback = lambda epoch: None
-) -> Predictor:
+def train_by(plan: Plan, rows: Split, seed: int, progress: Progress = SILENT) -> Predictor:
     """Train on all of the rows, X (n, d) and Y (n, L), both dense."""
-    work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, advance=advance)
+    work = Fit(rows, spen.UnitBox(rows.Y.shape[1]), seed, progress=progress)
     return predictor_of(work.run(plan)[0], plan.prediction)
 
 

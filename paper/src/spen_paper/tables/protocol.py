@@ -18,7 +18,7 @@ from spen import Dataset, Split, example_f1, hamming_error
 from spen.estimators.fit import Fitted, fit
 from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction
 from spen.estimators.scaling import AS_THEY_ARE
-from spen.training.checkpoint import digest
+from spen.files import digest
 from spen_paper.records import Record, Records, brief, identity
 from spen_paper.settings import build, read_inference, read_rows, read_stage, shortened
 

@@ -22,7 +22,7 @@ from spen import InputError, Split, hamming_error, load_dataset, train
 from spen.cli.show import say, text_table
 from spen.data.dataset import join
 from spen.errors import check_whole, choose
-from spen.estimators.fit import epoch_bar
+from spen.estimators.progress import showing
 from spen.metrics import as_array
 from spen.training.checkpoint import Epoch
 from spen_paper.figures import deviation, difference, draw, say_table
@@ -118,11 +118,11 @@ def run(
     train, test = split_of(rows, fold, folds, seed)
 
     def measure() -> Record:
-        with epoch_bar(f"{name}, fold {fold}, seed {seed}", machine.epochs()) as advance:
+        with showing(f"{name}, fold {fold}, seed {seed}", machine.epochs()) as progress:
             began, clocks = time.perf_counter(), [time.process_time()]
-            plan, tried = machines.choose_decay(machine, train, seed, advance)
+            plan, tried = machines.choose_decay(machine, train, seed, progress)
             clocks.append(time.process_time())
-            predictor = machines.train_by(plan, train, seed, advance)
+            predictor = machines.train_by(plan, train, seed, progress)
             clocks.append(time.process_time())
             labels = predictor.decode(predictor.solve(test.X).y)
             clocks.append(time.process_time())
@@ -286,14 +286,14 @@ def look(
                 context = trainee.context(seen.X, target=seen.Y)
                 sights.append(sight_of(trainee, machine.inference, context, hinge))
 
-        with epoch_bar(f"{name}, fold {fold}, seed {seed}, watched", machine.epochs()) as advance:
-            plan, _ = machines.choose_decay(machine, rows_of_fold, seed, advance)
+        with showing(f"{name}, fold {fold}, seed {seed}, watched", machine.epochs()) as progress:
+            plan, _ = machines.choose_decay(machine, rows_of_fold, seed, progress)
             features, seen = machines.Standardised().fit(rows_of_fold)
             width = seen.X.shape[1]
             trainee = spen.SPEN(
                 spen.Identity(width), plan.energy.size(width, domain), domain, seed=seed
             )
-            train(trainee, plan.stages, seen, seed=seed, callbacks=[advance, see])
+            train(trainee, plan.stages, seen, seed=seed, callbacks=[*progress.training(), see])
             model = spen.SPEN(features, trainee.energy, domain)
         return {
             "metrics": machines.search_of(machines.predictor_of(model, plan.prediction), test.X),

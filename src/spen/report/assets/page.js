@@ -1,6 +1,7 @@
-// What makes the page better where scripts run: sorting, the matrix that tells its numbers, the player.
+// What makes the page better where scripts run: sorting, long tables that open, the player.
 (() => {
   const facts = JSON.parse(document.getElementById("facts").textContent);
+  const SHOWN = 25; // as in page.css
   document.documentElement.classList.add("js");
 
   function sortable(table) {
@@ -29,23 +30,19 @@
     });
   }
 
-  // The weight under the pointer; the table beside the picture has the strongest ones for all.
-  function readable(image, matrix) {
-    const values = new Int8Array(spenPlayer.bytes(matrix.values)), [rows, columns] = matrix.shape;
-    const readout = document.getElementById("matrix-readout");
-    image.addEventListener("pointermove", (event) => {
-      const box = image.getBoundingClientRect(), inside = (x) => Math.min(Math.max(x, 0), 0.999999);
-      const row = Math.floor(inside((event.clientY - box.top) / box.height) * rows);
-      const column = Math.floor(inside((event.clientX - box.left) / box.width) * columns);
-      const weight = (values[row * columns + column] / 127) * matrix.limit;
-      const [label, measurement] = matrix.labels_across ? [column, row] : [row, column];
-      readout.textContent = `${matrix.names[label]}, measurement ${matrix.rows[measurement]}: ${weight.toFixed(2)}`;
-    });
+  // A long table begins with its first rows, and says how many more there are; the style sheet hides them.
+  function opening(part) {
+    const rows = part.querySelectorAll("tbody tr").length;
+    if (rows <= SHOWN + 5) return;
+    const open = () => { part.classList.remove("short"); button.remove(); };
+    const words = `Show all ${rows.toLocaleString("en")}: ${(rows - SHOWN).toLocaleString("en")} more`;
+    const button = spenPlayer.make("button", { type: "button", class: "more", click: open }, words);
+    part.classList.add("short");
+    part.append(button);
   }
 
   document.querySelectorAll("table.sortable").forEach(sortable);
-  const image = document.getElementById("matrix");
-  if (image && facts.matrix) readable(image, facts.matrix);
+  document.querySelectorAll(".long").forEach(opening);
   const player = document.getElementById("player");
   if (player && facts.examples) new spenPlayer.Player(player, facts.examples);
 })();

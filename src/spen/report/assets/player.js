@@ -119,7 +119,7 @@ const spenPlayer = (() => {
       const { names } = this.facts;
       const options = make("datalist", { id: "all-labels" }, ...names.map((name) => make("option", { value: name })));
       const field = make("input", {
-        type: "text", list: "all-labels", placeholder: "show another label", "aria-label": "Show another label",
+        type: "text", size: 26, list: "all-labels", placeholder: `show another of ${names.length} labels`, "aria-label": "Show another label",
         change: () => {
           const label = names.findIndex((name) => plain(name) === plain(field.value));
           if (label < 0) return;
@@ -194,6 +194,10 @@ const spenPlayer = (() => {
         return { label, line, fill, tick, value };
       });
       this.bars.replaceChildren(...this.lines.map((each) => each.line));
+      const all = this.facts.names.length;
+      if (labels.length < all) {
+        this.bars.append(make("li", { class: "rest" }, `and ${all - labels.length} less likely labels, none of them true`));
+      }
       this.tell();
     }
 
@@ -282,5 +286,5 @@ const spenPlayer = (() => {
     }
   }
 
-  return { Player, bytes, make };
+  return { Player, make };
 })();
