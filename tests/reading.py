@@ -1,5 +1,6 @@
 """Small files of every format, and what the tests of readers share."""
 
+import gzip
 import io
 import tracemalloc
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ MEKA = HEAD.replace("@relation r", "@relation 'r: -C -1 -split-number 1'") + "1,
 SMALL_XMC = "2 3 4\n0,3 0:1.5 2:1\n 1:2\n"
 LIBSVM = "0,3 1:1.5 3:1\n 2:2\n"
 CSV = "a,b,y\n1.5,0,1\n-2,1,0\n"
+WORDS = 'a,b,y\nsun,"two\nlines",sun;sea\n,0,\n'
+LINES = '{"a": "sun", "y": ["sea"]}\n{"a": 1.5, "b": null, "y": []}\n'
 
 
 def arff(attributes: str, rows: str, relation: str = "r") -> str:
@@ -61,6 +64,9 @@ FILES = {
     "xmc.txt": (SMALL_XMC.encode(), "xmc"),
     "libsvm.txt": (LIBSVM.encode(), "libsvm"),
     "table.csv": (CSV.encode(), "csv"),
+    "words.csv": (WORDS.encode(), "csv"),
+    "packed.csv.gz": (gzip.compress(WORDS.encode(), mtime=0), "csv"),
+    "lines.jsonl": (LINES.encode(), "jsonl"),
     "dense.npz": (DENSE_NPZ, "npz"),
     "sparse.npz": (npz(**csr_parts(), Y=[[1], [0]]), "npz"),
 }

@@ -44,6 +44,7 @@ from spen.estimators.model_file import load as load
 from spen.estimators.predictor import Diagnosis as Diagnosis
 from spen.estimators.predictor import Predictor as Predictor
 from spen.estimators.structure import LabelStructure as LabelStructure
+from spen.estimators.tables import TableEncoder as TableEncoder
 from spen.features import MLP as MLP
 from spen.features import Features as Features
 from spen.features import Identity as Identity

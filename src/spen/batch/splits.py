@@ -23,7 +23,7 @@ class Split:
     """Rows of inputs and labels, as arrays or as scipy matrices in CSR form.
 
     Attributes:
-        X: (n, features) numbers.
+        X: (n, features) numbers, or a DataFrame of words.
         Y: (n, labels) of 0 and 1; nan marks a missing label. None: the rows have no labels.
         weight: (n,) the weight of each row in training; None means one.
 
@@ -67,7 +67,9 @@ def _stacked(above: Any, below: Any) -> Any:
 
 
 def _rows_of(matrix: Any, index: Any) -> Any:
-    return (compressed_rows(matrix, "A split") if sparse.issparse(matrix) else matrix)[index]
+    if sparse.issparse(matrix):
+        matrix = compressed_rows(matrix, "A split")
+    return getattr(matrix, "iloc", matrix)[index]
 
 
 def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:

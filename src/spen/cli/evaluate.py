@@ -20,6 +20,7 @@ def evaluate(
     *,
     known: str | None = None,
     format: str | None = None,
+    labels: str | None = None,
     device: str = "cpu",
     json: bool = False,
 ) -> None:
@@ -32,6 +33,7 @@ def evaluate(
         known: Labels between commas that are told, as TEST has them, or what `spen predict --known`
             takes. They are held, and the others are scored.
         format: The file's format, where it cannot be recognised.
+        labels: The column that holds tags, where it is not the one of the training file.
         device: Where to compute.
         json: Print one JSON object instead of a table.
     """
@@ -42,7 +44,7 @@ def evaluate(
     from spen.metrics import score_all
 
     classifier = load(model, device)
-    data = dataset_for(classifier, test, format)
+    data = dataset_for(classifier, test, format, labels)
     part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
     truth, held = rows.Y, None
     if known is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from spen.batch.splits import Split
     from spen.data.dataset import Dataset
     from spen.estimators.base import LabelClassifier
+
+
+LABEL_COLUMN = "labels in column"
+"""The note of a model file that names the column of tags that the model was fitted on."""
 
 
 def out_or_default(out: Path | None, data: str, ending: str) -> Path:
@@ -84,6 +89,11 @@ def parse_labels(text: str | None) -> Any:
         return Path(text)
     if text.lstrip("+-").isdigit():
         return int(text)
+    return split_names(text)
+
+
+def split_names(text: str) -> list[str]:
+    """Read an option that names columns between commas."""
     return [name.strip() for name in text.split(",")]
 
 
@@ -198,32 +208,57 @@ def counts_from_zero(classifier: LabelClassifier) -> bool | None:
     return None if names is None else {"x0": True, "x1": False}.get(names[0])
 
 
-def dataset_for(classifier: LabelClassifier, data: str, format: str | None = None) -> Dataset:
+def dataset_for(
+    classifier: LabelClassifier, data: str, format: str | None = None, labels: str | None = None
+) -> Dataset:
     """Load a file, or a data set by its name, with the features and labels in a model's order.
 
     Args:
         classifier: the model.
         data: a file, or a name from `spen data list`.
         format: the file's format, where it cannot be recognised.
+        labels: the column that holds tags; None: the one of the file that the model was fitted on.
     """
     from dataclasses import replace
 
     from spen.data.load import load_dataset
 
-    names = label_names(classifier)
+    names, is_table = label_names(classifier), classifier.encoder_ is not None
+    column = labels or classifier.notes_.get(LABEL_COLUMN)
     found = load_dataset(
         data,
         format=format,
-        labels=names,
-        n_features=classifier.n_features_in_,
-        zero_based=counts_from_zero(classifier),
-        n_labels=len(names),
+        labels=column or names,
+        n_features=None if is_table else classifier.n_features_in_,
+        zero_based=None if is_table else counts_from_zero(classifier),
+        n_labels=None if column else len(names),
+        words=is_table,
     )
-    check_features(found.feature_names, classifier, data)
-    place = {str(name): column for column, name in enumerate(found.label_names)}
-    order = [place[name] for name in names]
+    if not is_table:
+        check_features(found.feature_names, classifier, data)
+    given = [str(name) for name in found.label_names]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        print(  # noqa: T201
+            f"spen: {len(unknown)} labels of {data} are left out, as the model does not know them: "
+            f"{', '.join(unknown[:5])}{', …' if len(unknown) > 5 else ''}.",
+            file=sys.stderr,
+        )
     parts = {
-        part: None if split is None else replace(split, Y=split.Y[:, order])
+        part: None if split is None else replace(split, Y=_in_order(split.Y, given, names))
         for part, split in (("train", found.train), ("test", found.test))
     }
     return replace(found, **parts)
+
+
+def _in_order(Y: Any, given: list[str], wanted: list[str]) -> Any:
+    """Return the columns of Y in another order; one that is not there is all zero."""
+    from scipy import sparse
+
+    place = {name: column for column, name in enumerate(given)}
+    if all(name in place for name in wanted):
+        return Y[:, [place[name] for name in wanted]]
+    pairs = [(place[name], column) for column, name in enumerate(wanted) if name in place]
+    rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
+    moved = sparse.csr_matrix(([1] * len(pairs), (rows, columns)), (len(given), len(wanted)))
+    return Y @ moved.astype(Y.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from spen.cli.files import out_or_default, parse_labels
+from spen.cli.files import LABEL_COLUMN, out_or_default, parse_labels, split_names
 from spen.cli.show import show_json, show_table
 
 
@@ -15,6 +15,11 @@ def fit(
     out: Path | None = None,
     labels: str | None = None,
     format: str | None = None,
+    text: str | None = None,
+    categories: str | None = None,
+    dates: str | None = None,
+    drop: str | None = None,
+    text_encoder: str | None = None,
     preset: Literal["fast", "default", "best"] | None = None,
     metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] | None = None,
     energy: Literal["label", "conditional", "convex", "pairwise", "local"] | None = None,
@@ -44,12 +49,20 @@ def fit(
     them, and then the model trains on all rows.
 
     Args:
-        train: A file of rows (ARFF, XMC, LIBSVM, CSV or npz), or a name from `spen data list`.
+        train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines or npz), or a name from
+            `spen data list`.
         out: The model file to write; by default TRAIN.spen in the current folder, if there is no
             such file yet.
         labels: Which columns are labels, where the file does not say: names between commas,
-            an XML file, or a count (negative: the last ones).
+            an XML file, or a count (negative: the last ones). Or the one column that holds tags,
+            such as sun;sea;snow.
         format: The file's format, where it cannot be recognised.
+        text: Columns of text, where the file does not show it: names between commas.
+        categories: Columns of categories, such as numbers that are names.
+        dates: Columns of dates.
+        drop: Columns to leave out.
+        text_encoder: The model of the package sentence-transformers that encodes text, by name;
+            without it, text is weighed word by word.
         preset: How much time to spend.
         metric: What is to be good on held-out rows, and so on new ones: choices, decoding and
             scores go by it.
@@ -81,9 +94,16 @@ def fit(
     from spen.data.catalog import ENTRIES
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
+    from spen.estimators.tables import TableEncoder
     from spen.metrics import IN_WORDS
 
-    data = load_dataset(train, format=format, labels=parse_labels(labels))
+    named = {"text": text, "categories": categories, "dates": dates, "drop": drop}
+    asked = {option: split_names(names) for option, names in named.items() if names is not None}
+    encoder = None
+    if asked or text_encoder is not None:
+        encoder = TableEncoder(**asked, text_encoder=text_encoder)
+    words = encoder is not None
+    data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
     given = {
         "preset": preset,
         "metric": metric,
@@ -107,6 +127,7 @@ def fit(
         device=device,
         random_state=seed,
         remember_rows=remember_rows,
+        encoder=encoder,
         verbose=0 if json else 1,
         **own,
     )
@@ -123,6 +144,8 @@ def fit(
     if train in ENTRIES:
         # The path of a file would tell strangers about this computer.
         classifier.notes_["trained on"] = train
+    if data.label_column is not None:
+        classifier.notes_[LABEL_COLUMN] = data.label_column
     classifier.save(out)
     record: dict[str, Any] = {
         "model": str(out),

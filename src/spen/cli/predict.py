@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from spen.cli.files import (
+    LABEL_COLUMN,
     check_features,
     counts_from_zero,
     dataset_for,
@@ -48,9 +49,9 @@ def predict(
 
     Args:
         model: A model file that `spen fit` wrote.
-        file: Rows with the features of the training file; ARFF, XMC, LIBSVM, CSV or npz. Or a
-            name from `spen data list`, or a folder; of data that come with a split, the test rows
-            are taken.
+        file: Rows with the features of the training file; ARFF, XMC, LIBSVM, CSV, JSON lines
+            or npz. Or a name from `spen data list`, or a folder; of data that come with a split,
+            the test rows are taken.
         out: Where to write; "-" is the standard output. By default FILE-predictions.csv (.txt for
             sparse) in the current folder, if there is no such file yet.
         write: "names": CSV, the names of a row's labels between semicolons. "probabilities":
@@ -102,10 +103,13 @@ def _chunks(classifier: LabelClassifier, file: str, format: str | None) -> Itera
         part = data.train if data.test is None else data.test
         starts = range(0, len(part), ROWS_AT_ONCE)
         return (part.rows(slice(start, start + ROWS_AT_ONCE)) for start in starts)
+    if classifier.encoder_ is not None:
+        # It finds its columns by their names.
+        return open_rows(file, format=format, labels_required=False, words=True).chunks()
     rows = open_rows(
         file,
         format=format,
-        labels=label_names(classifier),
+        labels=classifier.notes_.get(LABEL_COLUMN) or label_names(classifier),
         n_features=classifier.n_features_in_,
         zero_based=counts_from_zero(classifier),
         labels_required=False,

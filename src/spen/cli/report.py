@@ -18,6 +18,7 @@ def report(
     *,
     data: str | None = None,
     format: str | None = None,
+    labels: str | None = None,
     out: Path | None = None,
     device: str = "cpu",
     json: bool = False,
@@ -33,6 +34,7 @@ def report(
             `spen data list`: they bring scores, examples and convergence. Of data that come
             with a split, the test rows are taken.
         format: The file's format, where it cannot be recognised.
+        labels: The column that holds tags, where it is not the one of the training file.
         out: The page to write; by default report.html in the folder, or beside the model file
             with its name.
         device: Where to compute.
@@ -49,32 +51,38 @@ def report(
     model = _model_in(source, needed=data is not None) if folder else source
     target = out or (source / "report.html" if folder else source.with_suffix(".html"))
     check_out(target)
-    classifier, judged, labels = None, None, None
+    classifier, judged, counted = None, None, None
     title = isolated(source.resolve().name)
     if model is not None:
         classifier = load(model, device)
         if data is not None:
-            judged, labels = rows_of(classifier, data, format)
+            judged, counted = rows_of(classifier, data, format, labels)
             title = f"{title} on {isolated(Path(data).name)}"
-    write_report(target, title, classifier, judged, labels=labels, folder=folder)
+    write_report(target, title, classifier, judged, labels=counted, folder=folder)
     if json:
         show_json({"page": str(target), "bytes": target.stat().st_size})
     else:
         say(f"Wrote {target} ({target.stat().st_size / 1e6:.2f} MB)")
 
 
-def rows_of(classifier: LabelClassifier, data: str, format: str | None) -> tuple[Judged, Any]:
+def rows_of(
+    classifier: LabelClassifier, data: str, format: str | None, labels: str | None = None
+) -> tuple[Judged, Any]:
     """Return the rows that judge a model, and the labels in which pairs are counted.
 
     Pairs are counted in the training rows where the data have them apart, as the model saw
     those.
     """
+    from dataclasses import replace
+
+    from spen.estimators.scaling import checked_rows
     from spen.report.subject import Judged
 
-    found = dataset_for(classifier, data, format)
+    found = dataset_for(classifier, data, format, labels)
     rows = found.train if found.test is None else found.test
     name = f"the rows of {found.name}" if found.test is None else f"the test rows of {found.name}"
-    return Judged.of(rows, name), found.train.Y
+    judged = replace(rows, X=checked_rows(classifier, rows.X))
+    return Judged.of(judged, name), found.train.Y
 
 
 def _model_in(folder: Path, needed: bool) -> Path | None:

@@ -29,6 +29,7 @@ class Dataset:
         feature_names: the name of each column of X.
         label_names: the name of each column of Y.
         valid: the Split to tune by where the data set comes with one, or None.
+        label_column: the column of a table that holds all labels of a row; None: each has its own.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Dataset:
     feature_names: Sequence[str]
     label_names: Sequence[str]
     valid: Split | None = None
+    label_column: str | None = None
 
 
 class Numbered(Sequence[str]):
@@ -150,6 +152,10 @@ def check_dense(rows: int, labels: int, source: object) -> None:
 
 def _stack(matrices: list[Any], source: object) -> Any:
     """Return matrices one below the other; the list is emptied."""
+    if hasattr(matrices[0], "iloc"):
+        import pandas as pd
+
+        return pd.concat(matrices, ignore_index=True)
     shape = sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]
     if all(sparse.issparse(matrix) for matrix in matrices):
         parts = [[m.data for m in matrices], [m.indices for m in matrices]]
@@ -249,6 +255,9 @@ def repeated_rows(train_X: Any, test_X: Any) -> np.ndarray:
     >>> repeated_rows([[1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0]])
     array([ True, False])
     """
+    if hasattr(train_X, "itertuples"):
+        seen = set(map(str, train_X.itertuples(index=False)))
+        return np.array([str(row) in seen for row in test_X.itertuples(index=False)])
     return RowDigests.of(train_X).contains(test_X)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 
@@ -12,14 +13,24 @@ import numpy as np
 
 from spen.data.arff import ArffReader
 from spen.data.dataset import Dataset
-from spen.data.reader import FORMATS, Labels, Options, RowReader, encoding_of, open_file, open_text
+from spen.data.reader import (
+    FORMATS,
+    Labels,
+    Options,
+    RowReader,
+    encoding_of,
+    open_file,
+    open_text,
+    packed_well,
+)
 from spen.data.sparse_text import SIZES, LibsvmReader, XmcReader
-from spen.data.table import DELIMITERS, CsvReader, NpzReader
-from spen.errors import InputError, did_you_mean
+from spen.data.table import DELIMITERS, CsvReader, NpzReader, WordsError
+from spen.data.words import CsvWordReader, JsonLinesReader
+from spen.errors import InputError, MissingPackageError, did_you_mean
 
-SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".npz")
+SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".jsonl", ".npz")
 READERS = {"mulan": ArffReader, "meka": ArffReader, "xmc": XmcReader}
-READERS |= {"libsvm": LibsvmReader, "csv": CsvReader, "npz": NpzReader}
+READERS |= {"libsvm": LibsvmReader, "csv": CsvReader, "jsonl": JsonLinesReader, "npz": NpzReader}
 _LOOK = 1 << 16
 _PAIRS = re.compile(
     r"([0-9]+(,[0-9]+)*)?([ \t]+|^)[0-9]+:[^ \t:]+([ \t]+[0-9]+:[^ \t:]+)*[ \t]*(#.*)?"
@@ -39,6 +50,7 @@ def load_dataset(
     n_features: int | None = None,
     n_labels: int | None = None,
     zero_based: bool | None = None,
+    words: bool = False,
 ) -> Dataset:
     """Read a data set: its training part and, where there are some, its test and other parts.
 
@@ -49,11 +61,14 @@ def load_dataset(
     written with a slash: ``./yeast``.
 
     X is dense float32 for dense files and CSR for sparse ones. Y is CSR of 0 and 1 (int8), or,
-    where a label is missing, dense float32 with nan. Columns keep the order of the file.
+    where a label is missing, dense float32 with nan. Columns keep the order of the file. Of tables
+    with words, dates, text or missing cells (CSV, JSON lines), X is a DataFrame: this needs pandas,
+    ``pip install 'spen[tables]'``. Text files may be compressed by gzip.
 
     Args:
         source: bibtex, bookmarks, delicious or yeast; a folder; or a file.
         format, labels, n_features, n_labels, zero_based: as in ``spen.data.load.open_rows``.
+        words: True reads a CSV file of numbers as a DataFrame too.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +79,7 @@ def load_dataset(
     >>> data.train.X.toarray().tolist(), data.test.Y.toarray().tolist()
     ([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]], [[1, 1], [0, 0]])
     """
-    options = Options(format, labels, n_features, n_labels, zero_based)
+    options = Options(format, labels, n_features, n_labels, zero_based, words=words)
     if not isinstance(source, str | PathLike):
         raise InputError(f"source must be a name or a path; received {type(source).__name__}.")
     if isinstance(source, str):
@@ -84,7 +99,7 @@ def load_dataset(
     path = Path(source)
     if path.is_dir():
         return _load(path.resolve().name, find_parts(path, format), options)
-    return _load(path.stem, {"train": path}, options)
+    return _load(_unpacked(path).stem, {"train": path}, options)
 
 
 def open_rows(
@@ -97,6 +112,7 @@ def open_rows(
     zero_based: bool | None = None,
     labels_required: bool = True,
     also: Sequence[Path] = (),
+    words: bool = False,
 ) -> RowReader:
     """Open a file and return its reader: names and sizes now, rows when asked for.
 
@@ -105,16 +121,19 @@ def open_rows(
 
     Args:
         path: the file.
-        format: "mulan", "meka", "xmc", "libsvm", "csv" or "npz"; None: told by its content.
+        format: "mulan", "meka", "xmc", "libsvm", "csv", "jsonl" or "npz"; None: told by content.
         labels: which columns are labels. ARFF: an XML file, names of attributes, or a number
-            as in MEKA's -C (the first n; the last n if negative). CSV: names of columns, or
-            such a number. Other formats: names for the labels, which the file does not have.
+            as in MEKA's -C (the first n; the last n if negative). CSV and JSON lines: names of
+            columns, or such a number, or the one column that holds tags (see
+            ``spen.data.words.Tags``). Other formats: names for the labels, which the file does not
+            have.
         n_features, n_labels: the sizes of LIBSVM text, which does not declare them; for other
             formats they are compared with what the file has.
         zero_based: whether features of LIBSVM text count from 0; None: if some row has a 0.
         labels_required: False for rows to predict: of the labels, those that are there are
             taken, and Y is None where there are none.
-        also: the other parts of the same data set, which share the sizes of LIBSVM text.
+        also: the other parts of the same data set, which share the sizes of LIBSVM text, and tags.
+        words: whether the cells of a CSV file may be words; X is then a DataFrame.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -128,13 +147,14 @@ def open_rows(
     >>> folder.cleanup()
     """
     sizes = n_features, n_labels, zero_based
-    return _open(Path(path), Options(format, labels, *sizes, labels_required, also))
+    return _open(Path(path), Options(format, labels, *sizes, labels_required, also, words))
 
 
 def _open(path: Path, options: Options) -> RowReader:
     kind = READERS[options.format or recognise(path)]
+    has_words = kind is CsvReader and options.words
     try:
-        reader: RowReader = kind(path, options)
+        reader: RowReader = (CsvWordReader if has_words else kind)(path, options)
     except InputError as problem:
         found = looks_like(path) if options.format and path.is_file() else None
         if found is None or READERS[found] is kind:
@@ -159,14 +179,28 @@ def _load(
     first = readers["train"]
     for reader in readers.values():
         _check_alike(first, reader)
-    splits = {part: reader.read() for part, reader in readers.items()}
+    try:
+        splits = {part: reader.read() for part, reader in readers.items()}
+    except WordsError as problem:
+        if options.words:
+            raise
+        if find_spec("pandas") is None:
+            what = f"{problem} Tables with words or missing cells need the package pandas: "
+            raise MissingPackageError(f"{what}pip install 'spen[tables]'.") from None
+        return _load(name, files, replace(options, words=True), row_split)
     if len(splits) == 1:
         rows = splits["train"]
         total = len(rows)
         parts = first.divide(total) if row_split is None else _cut(first.path, total, row_split)
         splits |= {part: rows.rows(index) for part, index in parts.items()}
     names = first.feature_names, first.label_names
-    return Dataset(name, splits["train"], splits.get("test"), *names, splits.get("valid"))
+    parts = splits["train"], splits.get("test")
+    return Dataset(name, *parts, *names, splits.get("valid"), first.label_column)
+
+
+def _unpacked(path: Path) -> Path:
+    """Return a path without the ending of a compressed file."""
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
 def _cut(path: Path, total: int, sizes: Sequence[int]) -> dict[str, slice]:
@@ -197,7 +231,7 @@ def looks_like(path: Path) -> str | None:
 
     ARFF counts as "mulan" here; the reader tells whether it is MEKA's.
     """
-    with open_text(path) as file:
+    with open_text(path) as file, packed_well(path):
         content = file.read(_LOOK)
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "npz"
@@ -208,6 +242,8 @@ def looks_like(path: Path) -> str | None:
     first = next((line.strip() for line in lines if not line.lstrip().startswith("%")), "")
     if first.startswith("@"):
         return "mulan"
+    if first.startswith("{"):
+        return "jsonl"
     if lines and SIZES.fullmatch(lines[0]):
         return "xmc"
     # A row may have no features; the first that has some tells.
@@ -216,7 +252,8 @@ def looks_like(path: Path) -> str | None:
     if telling and _PAIRS.match(telling[:1000]):
         return "libsvm"
     header = lines[0] if lines else ""
-    if not any(delimiter in header for delimiter in DELIMITERS):
+    is_named = bool(header) and _unpacked(path).suffix.lower() == ".csv"
+    if not is_named and not any(delimiter in header for delimiter in DELIMITERS):
         return None
     # Mostly it is UTF-8, which was read as Latin-1.
     raw = header.encode("latin-1")
@@ -233,8 +270,6 @@ def recognise(path: Path) -> str:
         start = file.read(2)
     if not start:
         raise InputError(f"{path} is empty.")
-    if start == b"\x1f\x8b":
-        raise InputError(f"{path} is compressed. Unpack it first, with gunzip.")
     raise InputError(
         f"{path} is in no format that can be told from its first lines. Name it with format=: "
         f"{', '.join(FORMATS)}."
@@ -276,24 +311,26 @@ def _group(files: Iterable[Path]) -> tuple[list[dict[str, Path]], list[dict[str,
     groups: dict[str, dict[str, Path]] = {}
     alone = []
     for path in files:
-        match = _PART.search(path.stem)
+        name = path.name
+        match = _PART.search(_unpacked(path).stem)
         if match is None:
             alone.append({"train": path})
             continue
         part = _PARTS[match["part"][:2].lower()]
-        rest = f"{path.stem[: match.start('part')]}*{path.stem[match.end('part') :]}{path.suffix}"
+        rest = f"{name[: match.start('part')]}*{name[match.end('part') :]}"
         groups.setdefault(rest, {}).setdefault(part, path)
     return [group for group in groups.values() if "train" in group], alone
 
 
 def _is_data(path: Path, format: str | None) -> bool:
-    if path.suffix.lower() not in SUFFIXES:
+    suffix = _unpacked(path).suffix.lower()
+    if suffix not in SUFFIXES:
         return False
     try:
         found = looks_like(path)
     except InputError:
         return False
     # Notes beside the data are text as well; text that only looks like a table is not data.
-    if path.suffix.lower() == ".txt" and found == "csv" and format != "csv":
+    if suffix == ".txt" and found == "csv" and format != "csv":
         return False
     return found is not None and (format is None or READERS[found] is READERS[format])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import os
 import re
 import stat
+import sys
+import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -37,7 +41,10 @@ MOST_KNOWN, LONGEST_KNOWN = 1 << 16, 1 << 10
 
 LARGEST_VALUE = float(np.finfo(np.float32).max)
 
-FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "npz")
+FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz")
+
+GZIP, MOST_PACKED = b"\x1f\x8b", 1032
+"""How compressed files begin, and how many bytes a byte of them may stand for."""
 
 Labels: TypeAlias = str | Path | int | Sequence[str] | None
 """What people pass: names of columns, a number of columns, an XML file, or nothing."""
@@ -57,6 +64,7 @@ class Options:
     zero_based: bool | None = None
     labels_required: bool = True
     also: Sequence[Path] = ()
+    words: bool = False
 
     def __post_init__(self) -> None:
         if self.format is not None:
@@ -77,12 +85,14 @@ class RowReader(ABC):
         format: its format's name.
         feature_names: the name of each column of X.
         label_names: the name of each column of Y; empty where the file has no labels.
+        label_column: the column of the file that holds all labels of a row; None: each has its own.
     """
 
     path: Path
     format: str
     feature_names: Sequence[str]
     label_names: Sequence[str]
+    label_column: str | None = None
 
     @property
     def n_features(self) -> int:
@@ -129,6 +139,10 @@ def _bytes_of(matrix: Any) -> tuple[int, int]:
 
     As parts are joined array by array, the latter are there twice.
     """
+    if hasattr(matrix, "iloc"):
+        cells = matrix.to_numpy().ravel()
+        different = {id(cell): cell for cell in cells}.values()
+        return sum(map(sys.getsizeof, different)) + cells.nbytes, cells.nbytes
     arrays = (matrix.data, matrix.indices, matrix.indptr) if sparse.issparse(matrix) else (matrix,)
     sizes = [0 if array is None else array.nbytes for array in arrays]
     return sum(sizes), max(sizes)
@@ -299,7 +313,7 @@ class TextFile:
 
     def raw_lines(self, skip: int = 0) -> Iterator[bytes]:
         """Yield the lines after the first ``skip``, without their ends."""
-        with open_text(self.path) as file:
+        with open_text(self.path) as file, packed_well(self.path):
             # What a line holds takes many times its size.
             whole = os.fstat(file.fileno()).st_size
             longest = max(LONGEST_LINE, min(LONGEST_OF_MANY, whole >> 4))
@@ -320,19 +334,27 @@ class TextFile:
             before = raw[: problem.start].decode(encoding)
             raise self.fault(f"{what} Save the file as UTF-8.", len(before)) from None
 
-    def fault(self, what: str, offset: int | None = None) -> InputError:
+    def fault(
+        self, what: str, offset: int | None = None, kind: type[InputError] = InputError
+    ) -> InputError:
         """Return the error for this line, or for what stands in it after so many characters."""
-        return fault(self.path, self.line, what, offset)
+        return fault(self.path, self.line, what, offset, kind)
 
 
-def fault(path: Path, line: int, what: str, offset: int | None = None) -> InputError:
+def fault(
+    path: Path,
+    line: int,
+    what: str,
+    offset: int | None = None,
+    kind: type[InputError] = InputError,
+) -> InputError:
     """Return the error for a line, or for what stands in it after ``offset`` characters.
 
     >>> str(fault(Path("a.arff"), 3, "'x' is not a number.", 6))
     "a.arff, line 3, character 7: 'x' is not a number."
     """
     where = "" if offset is None else f", character {offset + 1}"
-    return InputError(f"{path}, line {line}{where}: {what}")
+    return kind(f"{path}, line {line}{where}: {what}")
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -355,14 +377,38 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def open_text(path: Path) -> BinaryIO:
-    """Open a file where its text begins, after a mark of UTF-8."""
-    file = open_file(path)
-    mark = file.read(len(codecs.BOM_UTF8))
+    """Open a file, compressed by gzip or not, where its text begins, after a mark of UTF-8."""
+    file: Any = open_file(path)
+    if is_packed(path):
+        file.close()
+        file = gzip.GzipFile(path)
+    with packed_well(path):
+        mark = file.read(len(codecs.BOM_UTF8))
     if mark.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         file.close()
         raise fault(path, 1, "this is UTF-16 text. Save the file as UTF-8.")
     file.seek(len(mark) if mark == codecs.BOM_UTF8 else 0)
     return file
+
+
+def is_packed(path: Path) -> bool:
+    """Say whether a file is compressed by gzip."""
+    with open_file(path) as file:
+        return file.read(len(GZIP)) == GZIP
+
+
+def text_size(path: Path) -> int:
+    """Return how many bytes the text of a file may have."""
+    return path.stat().st_size * (MOST_PACKED if is_packed(path) else 1)
+
+
+@contextmanager
+def packed_well(path: Path) -> Iterator[None]:
+    """Say of a compressed file that is damaged which one it is."""
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error) as problem:
+        raise InputError(f"{path} is compressed, and cannot be unpacked: {problem}.") from None
 
 
 def encoding_of(header: bytes) -> str:
@@ -442,6 +488,15 @@ def pick_labels(path: Path, names: Sequence[str], what: str, options: Options) -
     True
     """
     count, labels = len(names), options.labels
+    if labels is None:
+        if not options.labels_required:
+            return set()
+        few = ", ".join(shown(name) for name in names[:8])
+        more = f", … ({count} in all)" if count > 8 else ""
+        raise InputError(
+            f"{path} does not say which {what}s are labels. Give labels=: their names, or how many "
+            f"come first (negative: last), or the one that holds tags. Its {what}s: {few}{more}."
+        )
     if isinstance(labels, int) and not isinstance(labels, bool):
         if not 0 < abs(labels) < count:
             raise InputError(

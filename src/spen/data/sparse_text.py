@@ -104,7 +104,7 @@ class XmcReader(SparseTextReader):
             what = "labels" if n_features else "features"
             raise self.file.fault(f"the file declares no {what}.")
         # A row is a blank or more, and all but the last have an end.
-        most = (path.stat().st_size - len(text)) // 2
+        most = (reader.text_size(path) - len(text)) // 2
         if self._rows > most:
             what = f"the first line declares {self._rows} rows, but the file has {most} at most."
             raise self.file.fault(f"{what} It may be cut short.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from scipy import sparse
 from spen.batch.splits import Split
 from spen.data import reader
 from spen.data.dataset import Numbered, check_columns, check_dense, check_size
-from spen.data.reader import Options, RowReader, Rows, TextReader, read_value, shown
+from spen.data.reader import Options, RowReader, Rows, TextFile, TextReader, read_value, shown
 from spen.errors import InputError
 
 DELIMITERS = (",", ";", "\t")
-_MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
-_TRUTH = {"true": "1", "false": "0"}
+MISSING = frozenset({"", "?", "nan", "na", "n/a", "null", "none"})
+TRUTH = {"true": "1", "false": "0"}
 
 _ROW_NUMBERS = ("train", "valid", "test")
 _SPARSE_PARTS = ("data", "indices", "indptr", "shape")
@@ -40,12 +41,70 @@ _LAYOUT = (
 )
 
 
-class CsvReader(TextReader):
-    """The rows of a CSV file whose first line names the columns.
+class WordsError(InputError):
+    """A cell of words, or an empty one, where all must hold numbers."""
 
-    Cells are separated by commas, semicolons or tabs, whichever the first line has most of.
-    All must hold numbers, or true and false; a label may be missing (an empty cell, ``?`` or
-    ``nan``), a feature may not.
+
+@dataclass(frozen=True)
+class CsvHead:
+    """The first line of a CSV file, which names the columns.
+
+    Attributes:
+        names: of the columns.
+        delimiter: between cells: a comma, a semicolon or a tab, whichever the line has most of.
+        encoding: of the file.
+        lines: how many lines stand above the rows.
+    """
+
+    names: list[str]
+    delimiter: str
+    encoding: str
+    lines: int
+
+    @classmethod
+    def of(cls, file: TextFile) -> CsvHead:
+        """Read the first line of a file that is not empty."""
+        raw = next((raw for raw in file.raw_lines() if raw.strip()), None)
+        if raw is None:
+            raise reader.fault(file.path, 1, "the file is empty.")
+        encoding = reader.encoding_of(raw)
+        text = file.decode(raw, encoding)
+        head = cls([], max(DELIMITERS, key=text.count), encoding, file.line)
+        head.names.extend(name.strip() for name in next(head.rows([text], file), [""]))
+        head._check(file)
+        return head
+
+    def rows(self, lines: Iterable[str], file: TextFile) -> Iterator[list[str]]:
+        """Yield the cells of each row of some lines; a quoted cell may go over several."""
+        style: dict[str, Any] = {"skipinitialspace": True, "strict": True}
+        try:
+            yield from csv.reader(lines, delimiter=self.delimiter, **style)
+        except csv.Error as problem:
+            what = f"the cells cannot be told apart ({problem}). A quoted cell must have an end."
+            raise file.fault(what, kind=WordsError) from None
+
+    def check(self, cells: list[str], file: TextFile) -> None:
+        """Raise unless there is a cell for each column."""
+        if len(cells) != len(self.names):
+            what = f"the row has {len(cells)} cells, but the first line names "
+            raise file.fault(f"{what}{len(self.names)} columns.")
+
+    def _check(self, file: TextFile) -> None:
+        seen: dict[str, int] = {}
+        for i, name in enumerate(self.names, 1):
+            if not name:
+                what = f"column {i} has no name. A table saved with its row numbers has such a "
+                raise file.fault(f"{what}column: save it without them.")
+            if seen.setdefault(name, i) < i:
+                what = f"columns {seen[name]} and {i} are both called {shown(name)}."
+                raise file.fault(what)
+
+
+class CsvReader(TextReader):
+    """The rows of a CSV file of numbers whose first line names the columns.
+
+    All cells must hold numbers, or true and false; a label may be missing (an empty cell, ``?`` or
+    ``nan``), a feature may not. ``spen.data.words`` reads other tables.
 
     Args:
         path: the file.
@@ -58,71 +117,37 @@ class CsvReader(TextReader):
 
     def __init__(self, path: Path, options: Options) -> None:
         super().__init__(path)
-        raw = next((raw for raw in self.file.raw_lines() if raw.strip()), None)
-        if raw is None:
-            raise reader.fault(path, 1, "the file is empty.")
-        self.header_lines, self.encoding = self.file.line, reader.encoding_of(raw)
-        text = self.file.decode(raw, self.encoding)
-        self._delimiter = max(DELIMITERS, key=text.count)
-        self._names = [name.strip() for name in self._cells(text)]
-        self._check_names()
-        labels: set[int] = set()
-        if options.labels is not None:
-            labels = reader.pick_labels(path, self._names, "column", options)
-        elif options.labels_required:
-            few = ", ".join(shown(name) for name in self._names[:8])
-            more = f", … ({len(self._names)} in all)" if len(self._names) > 8 else ""
-            raise InputError(
-                f"{path} does not say which columns are labels. Give labels=: their names, or how "
-                f"many come first (negative: last). Its columns: {few}{more}."
-            )
-        self.lay_out([[name] for name in self._names], labels)
+        self._head = CsvHead.of(self.file)
+        self.header_lines, self.encoding = self._head.lines, self._head.encoding
+        names = self._head.names
+        labels = reader.pick_labels(path, names, "column", options)
+        self.lay_out([[name] for name in names], labels)
 
     def add_row(self, rows: Rows, text: str) -> None:
         """Add the row of a line that is not empty."""
         if not text.strip():
             return
-        cells = self._cells(text)
-        if len(cells) != len(self._names):
-            what = f"the row has {len(cells)} cells, but the first line names "
-            raise self.file.fault(f"{what}{len(self._names)} columns.")
+        cells = next(self._head.rows([text], self.file))
+        self._head.check(cells, self.file)
         values = (self._read_cell(i, cell.strip()) for i, cell in enumerate(cells))
         rows.add(dict(zip(self.starts, values, strict=True)))
 
     def _read_cell(self, i: int, cell: str) -> float:
-        is_label, word = i in self.labels, cell.lower()
-        if is_label and word in _MISSING:
+        is_label, word, kind = i in self.labels, cell.lower(), InputError
+        if is_label and word in MISSING:
             return np.nan
-        value, why = read_value(_TRUTH.get(word, cell))
-        if word in _MISSING:
-            what = "the value is missing. Fill it, or drop the row."
+        value, why = read_value(TRUTH.get(word, cell))
+        if word in MISSING:
+            what, kind = "the value is missing. Fill it, or drop the row.", WordsError
         elif why:
-            advice = " Turn words into numbers first." if np.isnan(value) else ""
-            what = f"{shown(cell)} is {why}.{advice}"
+            kind = WordsError if np.isnan(value) else InputError
+            what = f"{shown(cell)} is {why}."
         elif is_label and value not in (0, 1):
             what = f"a label holds {shown(cell)}; expected 0 or 1."
         else:
             return value
-        column = f"column {i + 1} ({shown(self._names[i])})"
-        raise InputError(f"{self.path}, line {self.file.line}, {column}: {what}")
-
-    def _cells(self, text: str) -> list[str]:
-        style = {"delimiter": self._delimiter, "skipinitialspace": True, "strict": True}
-        try:
-            return next(csv.reader([text], **style), [""])
-        except csv.Error as problem:
-            what = f"the cells cannot be told apart ({problem}). A cell must end on its line."
-            raise self.file.fault(what) from None
-
-    def _check_names(self) -> None:
-        seen: dict[str, int] = {}
-        for i, name in enumerate(self._names, 1):
-            if not name:
-                what = f"column {i} has no name. A table saved with its row numbers has such a "
-                raise self.file.fault(f"{what}column: save it without them.")
-            if seen.setdefault(name, i) < i:
-                what = f"columns {seen[name]} and {i} are both called {shown(name)}."
-                raise self.file.fault(what)
+        column = f"column {i + 1} ({shown(self._head.names[i])})"
+        raise kind(f"{self.path}, line {self.file.line}, {column}: {what}")
 
 
 class NpzReader(RowReader):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MethodType
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from scipy import sparse as scipy_sparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import (
     _check_sample_weight,
     _get_feature_names,
@@ -35,6 +36,7 @@ from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows
 from spen.estimators.structure import LabelStructure
+from spen.estimators.tables import TableEncoder, needs_encoder
 from spen.estimators.targets import (
     Targets,
     align,
@@ -90,6 +92,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
+        encoder_: the ``TableEncoder`` that makes features of a table; None where X holds numbers.
         labels_framed_: whether y was a DataFrame, or a Series of label lists.
         plan_: the sizes and the training that were chosen.
         predictor_: the ``Predictor``, the path from checked rows to labels.
@@ -112,6 +115,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     verbose: int = 0
     warm_start: bool = False
     remember_rows: bool = False
+    encoder: Any = None
 
     @abstractmethod
     def plan(self, shape: Shape) -> Plan:
@@ -134,7 +138,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """Learn from rows and their labels.
 
         Args:
-            X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame.
+            X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame. Or a table of words,
+                dates, text and missing cells: a DataFrame, a dict of columns, or a list of texts.
             y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or a DataFrame
                 whose columns name the labels); a list of label lists; or (n,) classes.
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
@@ -150,6 +155,12 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 fit that was never interrupted.
         """
         # Everything is checked before anything of this object changes.
+        going_on = self.warm_start and hasattr(self, "predictor_")
+        encoder = self.encoder_ if going_on else self._learn_encoder(X)
+        if encoder is not None:
+            X, feature_names = encoder.transform(X), encoder.feature_names
+            if isinstance(eval_set, tuple) and len(eval_set) == 2:
+                eval_set = encoder.transform(eval_set[0]), eval_set[1]
         inputs = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
         _get_feature_names(X)  # raises where column names are of mixed types
         targets = read_targets(y, label_names)
@@ -173,7 +184,6 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             inputs, weight = inputs[counts], weight[counts] / weight.max()
             weight = weight / weight.mean()
             targets = replace(targets, matrix=targets.matrix[counts])
-        going_on = self.warm_start and hasattr(self, "predictor_")
         scaling = self.predictor_.scaling if going_on else Scaling.of(inputs)
         n_rows, n_features = inputs.shape
         size = len(targets.names)
@@ -211,6 +221,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             feature_names = getattr(self, "feature_names_in_", None)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
         self.take(fitted, scaling, targets, RowDigests.of(inputs) if self.remember_rows else None)
+        self.encoder_ = encoder
         self.notes_ = {"training rows": f"{n_rows:,}"} | versions()
         return self
 
@@ -466,9 +477,11 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """
         from spen.estimators.compare import compare
 
+        # The others take numbers.
+        encoder = self._learn_encoder(X)
         return compare(
-            self,
-            _plain(X),
+            self if encoder is None else clone(self).set_params(encoder=None),
+            _plain(X if encoder is None else encoder.transform(X)),
             Y,
             against,
             held_out=held_out,
@@ -512,6 +525,15 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             )
         labels = align(given[1], targets.names, targets.exclusive, inputs.shape[0], missing=True)
         return Split(scaling.transform(inputs), labels)
+
+    def _learn_encoder(self, X: Any) -> TableEncoder | None:
+        """Return what makes numbers of a table; None where X holds numbers already."""
+        if self.encoder is None and not needs_encoder(X):
+            return None
+        encoder = TableEncoder() if self.encoder is None else self.encoder
+        if not isinstance(encoder, TableEncoder):
+            raise InputError(f"encoder must be a spen.TableEncoder or None; received {encoder!r}.")
+        return copy(encoder).fit(X)  # a setting is left as it is
 
     def _inputs(self, X: Any, known: Any = None) -> tuple[Any, np.ndarray | None]:
         inputs = checked_rows(self, _plain(X))

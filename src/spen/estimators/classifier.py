@@ -103,6 +103,9 @@ class SPENClassifier(NetworkClassifier):
         remember_rows: keep a digest of each training row, in the model file too, so that
             ``seen_in_training`` can tell them from others. Whoever holds such a file can find out
             whether a row that they know was among them.
+        encoder: how a table of words, dates and text becomes numbers: a ``spen.TableEncoder`` with
+            settings of your own. None takes its own rules where X is such a table, and leaves
+            numbers as they are.
 
     Attributes:
         classes_: the classes, or the numbers of the labels, 0 to L − 1.
@@ -114,6 +117,7 @@ class SPENClassifier(NetworkClassifier):
         history_: the epochs of the run that was tuned.
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
+        encoder_: the ``TableEncoder`` that makes features of a table; None where X holds numbers.
         plan_: the sizes and the training that were chosen.
 
     >>> import spen

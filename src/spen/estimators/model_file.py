@@ -23,6 +23,7 @@ from spen.estimators.decoding import DECODINGS
 from spen.estimators.fit import Fitted
 from spen.estimators.plan import Choice, Plan, Prediction
 from spen.estimators.scaling import Scaling
+from spen.estimators.tables import TableEncoder
 from spen.estimators.targets import Targets
 from spen.files import (
     DAMAGE,
@@ -58,6 +59,8 @@ NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals")
 
 def save(classifier: LabelClassifier, path: Path | str) -> None:
     """Write a fitted classifier to one file, atomically."""
+    encoder = classifier.encoder_
+    table, weights = (None, {}) if encoder is None else encoder.state()
     settings = classifier.get_params(deep=False)
     if not isinstance(settings["random_state"], int | None):
         # A generator has done its work; a number would pretend that the fit can be repeated.
@@ -84,6 +87,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "history": _history_to_json(classifier.history_),
         "refit_history": _history_to_json(classifier.refit_history_),
         "notes": classifier.notes_,
+        "encoder": table,
     }
     tensors = {f"model/{name}": t for name, t in weights_of(classifier.model_).items()}
     if isinstance(features, nn.Module):
@@ -104,6 +108,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "calibration_scale": calibration.scale,
         "calibration_shift": calibration.shift,
     } | {f"tuned/{name}": value for name, value in predictor.tuned.items()}
+    arrays |= {f"encoder/{name}": value for name, value in weights.items()}
     for name, array in arrays.items():
         if array is not None:
             tensors[name] = torch.from_numpy(np.asarray(array, dtype=np.float64).copy())
@@ -161,7 +166,9 @@ def load_classifier(path: Path | str, device: str | torch.device = "cpu") -> Lab
 def _rebuild(
     tensors: dict[str, Tensor], header: dict[str, Any], device: str | torch.device
 ) -> LabelClassifier:
-    _check_numbers([header[name] for name in ("plan", "history", "refit_history")])
+    # Files from before there were tables have no encoder.
+    table = header.get("encoder")
+    _check_numbers([table, *(header[name] for name in ("plan", "history", "refit_history"))])
     settings: dict[str, Any] = {
         name: base_from_json(value) if name == "base" else from_json(value, name)
         for name, value in header["settings"].items()
@@ -231,6 +238,12 @@ def _rebuild(
         raise CheckpointError(f"It does not name each of its {width} features.")
     if header["fitted_on_named_columns"]:
         classifier.feature_names_in_ = np.array(classifier.feature_names_, dtype=object)
+    classifier.encoder_ = None
+    if table is not None:
+        arrays = {name: tensor.numpy() for name, tensor in under("encoder/", tensors).items()}
+        classifier.encoder_ = TableEncoder.restored(table, arrays)
+        if len(classifier.encoder_.feature_names) != width:
+            raise CheckpointError(f"Its encoder does not make {width} features.")
     return classifier
 
 

@@ -166,9 +166,12 @@ def checked_rows(estimator: Any, X: Any) -> Any:
     to pass all checks, and to come back as it is, skips them.
 
     Args:
-        estimator: that ``fit`` has given its n_features_in_.
-        X: (n, d) numbers, in any form that ``check_array`` takes.
+        estimator: that ``fit`` has given its n_features_in_, and an encoder_ if it takes tables.
+        X: (n, d) numbers, in any form that ``check_array`` takes, or a table.
     """
+    encoder = vars(estimator).get("encoder_")
+    if encoder is not None:
+        X = encoder.transform(X)
     if not _surely_good(X, vars(estimator)):
         check_is_fitted(estimator)
         return validate_data(estimator, X, reset=False, **CHECKS)

@@ -128,7 +128,7 @@ def numbers(Y: Any, what: str = "Y") -> np.ndarray:
     try:
         if values.dtype.kind == "O":
             # Nullable columns have a missing value of their own.
-            values = np.array([[np.nan if _missing(v) else v for v in row] for row in values])
+            values = np.array([[np.nan if is_missing(v) else v for v in row] for row in values])
         if values.dtype.kind not in "biufOSU":
             raise TypeError(f"its entries are of type {values.dtype}")
         # In their own type, for what is not quite 0 or 1 must not be rounded to it.
@@ -148,7 +148,8 @@ def _array(Y: Any) -> np.ndarray:
         raise InputError(f"Labels must be an array of one or two dimensions; {problem}.") from None
 
 
-def _missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Say whether a value of any kind is a missing one."""
     # pandas' own NA refuses to be compared.
     return value is None or type(value).__name__ == "NAType" or value != value
 
