@@ -188,7 +188,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         n_rows, n_features = inputs.shape
         size = len(targets.names)
         known = size, scaling.sparse, targets.exclusive
-        shape = Shape(n_rows, n_features, *known, held_given=eval_set is not None)
+        matrix: Any = targets.matrix
+        complete = scipy_sparse.issparse(matrix) or not np.isnan(matrix).any()
+        own = eval_set is not None or going_on
+        shape = Shape(n_rows, n_features, *known, held_given=own, complete=complete)
         plan = self.plan(shape)
         if going_on:
             self._check_same(shape, targets)

@@ -147,65 +147,83 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
     with showing(title, epochs_of(plan, len(folds))) as progress:
         work = replace(work, progress=progress)
         plan, trial, _ = work.choose(plan, folds)
-        if plan.cross_fit:
-            return _cross_fit(work, plan, folds, trial)
-        # What was a trial need not be trained again where there is nothing more to it.
-        begun = trial if plan.is_label_wise else None
-        plans = [plan, *(rival for rival in plan.rivals)]
+        plans = [plan, *plan.rivals]
         among = [each.chosen for each in plans]
-        titles = [in_words(choice, among) or "the model" for choice in among]
-        for each, words in zip(plans, titles, strict=True):
-            progress.begin(f"training {words}")
-            work.train_ahead([each], folds[begun.folds if begun else 0 :], plan.refit)
-        results = []
-        for each, words in zip(plans, titles, strict=True):
-            progress.begin(f"training {words}")
-            results.append(work.hold_out(each, folds, begun))
-            if results[-1] is not begun:
-                progress.tried(words, results[-1].verdict.score)
-        best = best_verdict([result.verdict for result in results], plan.raw)
-        result = results[best]
-        plan = replace(plans[best], decoding=result.verdict.decoding, rivals=())
+        attempts = []
+        for each in plans:
+            words = in_words(each.chosen, among) or "the model"
+            attempt = _cross_fit if each.cross_fit else _train_whole
+            attempts.append(attempt(work, each, folds, trial if each is plan else None, words))
+            progress.tried(words, attempts[-1].verdict.score)
+        best = best_verdict([attempt.verdict for attempt in attempts], plan.raw)
+        return attempts[best].finish()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What held-out rows say of a plan, and how to end with its model."""
+
+    verdict: Verdict
+    finish: Callable[[], Fitted]
+
+
+def _train_whole(
+    work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str
+) -> Attempt:
+    """Train all of a model on what each fold keeps; in the end, on all rows."""
+    progress = work.progress
+    progress.begin(f"training {words}")
+    # What was a trial need not be trained again where there is nothing more to it.
+    begun = trial if plan.is_label_wise else None
+    work.train_ahead([plan], folds[begun.folds if begun else 0 :], plan.refit)
+    result = work.hold_out(plan, folds, begun)
+    verdict = result.verdict
+
+    def finish() -> Fitted:
+        ended = replace(plan, decoding=verdict.decoding, rivals=())
         model, refit_history = result.model, None
         if plan.refit:
             progress.begin("training on all rows")
             if plan.stops_early:
-                plan = plan.stopped(result.history)
-            progress.left(work.epochs_left(plan))
-            model, refit_history = work.run(plan)
-    verdict = result.verdict
-    warn_if_undertrained(plan, work.domain, result)
-    return Fitted(
-        model, plan, verdict.calibration, verdict.tuned, verdict.score, result.history,
-        refit_history,
-    )  # fmt: skip
+                ended = ended.stopped(result.history)
+            progress.left(work.epochs_left(ended))
+            model, refit_history = work.run(ended)
+        warn_if_undertrained(plan, work.domain, result)
+        kept = verdict.calibration, verdict.tuned, verdict.score
+        return Fitted(model, ended, *kept, result.history, refit_history)
+
+    return Attempt(verdict, finish)
 
 
-def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None) -> Fitted:
+def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str) -> Attempt:
     """Train the energy on label scores of rows that the label-wise models have not seen.
 
     The verdict comes from energies that have not seen those rows either.
     """
-    progress = work.progress
+    progress, label_wise = work.progress, plan.label_wise()
     progress.begin("training label-wise models")
-    work.train_ahead([plan.label_wise()], folds[trial.folds if trial else 0 :], refit=True)
-    scored = work.hold_out(plan.label_wise(), folds, trial)
+    refit = not plan.rivals
+    work.train_ahead([label_wise], folds[trial.folds if trial else 0 :], refit)
+    scored = work.hold_out(label_wise, folds, trial)
     if scored is not trial:
         progress.tried("label-wise models", scored.verdict.score)
     progress.begin("training the energy")
     soft, joint, (energy, history) = cross_fitted(work, plan, folds, scored)
     verdict = judge(plan, work.domain, densified(scored.scores.Y), soft, joint)
-    plan = replace(plan, decoding=verdict.decoding)
-    progress.tried("with the energy", verdict.score)
-    progress.begin("training label-wise models on all rows")
-    label_wise, refit_history = work.run(plan.label_wise())
-    features = label_wise.features
-    if not isinstance(features, LabelScores):
-        features = LabelScores(label_wise_parts(label_wise))
-    model = SPEN(features, energy.energy, work.domain).to(work.device)
-    return Fitted(
-        model, plan, verdict.calibration, verdict.tuned, verdict.score, history, refit_history
-    )
+
+    def finish() -> Fitted:
+        progress.begin("training label-wise models on all rows")
+        progress.left(work.epochs_left(label_wise))
+        model, refit_history = work.run(label_wise)
+        features = model.features
+        if not isinstance(features, LabelScores):
+            features = LabelScores(label_wise_parts(model))
+        whole = SPEN(features, energy.energy, work.domain).to(work.device)
+        ended = replace(plan, decoding=verdict.decoding, rivals=())
+        kept = verdict.calibration, verdict.tuned, verdict.score
+        return Fitted(whole, ended, *kept, history, refit_history)
+
+    return Attempt(verdict, finish)
 
 
 def cross_fitted(
@@ -589,7 +607,7 @@ class Fit:
             parts,
             seed=self.seed,
             label_weight=self.label_weight,
-            callbacks=(self._advance_networks,) * len(parts),
+            callbacks=(*self.progress.training(len(parts)), *self.callbacks),
             checkpoint=self.folder,
         )
         return [(model, history) for model in models]

@@ -43,6 +43,7 @@ class Shape:
         sparse: whether the features are mostly zero.
         exclusive: whether each row has one class, not a set of labels.
         held_given: whether rows to tune by are given beside them.
+        complete: whether no label is missing.
     """
 
     rows: int
@@ -51,6 +52,7 @@ class Shape:
     sparse: bool
     exclusive: bool
     held_given: bool = False
+    complete: bool = True
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,8 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     """
     settings = DEFAULTS | settings
     settings |= preset_of(settings, shape)
+    if is_auto(settings["base"]):
+        settings["base"] = TREES_BESIDE if _wants_trees(settings, shape) else None
     check_whole(settings["members"], "members")
     networks, bases = settings["members"], ()
     if has_base(settings):
@@ -175,9 +177,29 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         bases=bases,
     )
     together = len(plan.energy.terms) > 1 and not cross_fit
-    if hidden and is_auto(settings["hidden"]) and together:
+    if hidden and is_auto(settings["hidden"]) and (together or settings["base"] is TREES_BESIDE):
         return replace(plan, rivals=_rivals(settings, shape))
     return plan
+
+
+TREES_BESIDE = ("extra_trees", "network")
+"""What scores labels of small dense tables, of which trees and networks learn different things."""
+
+MOST_LABELS_OF_TREES = 50
+"""Each leaf holds a number for each label."""
+
+
+def _wants_trees(settings: dict[str, Any], shape: Shape) -> bool:
+    few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and shape.labels <= MOST_LABELS_OF_TREES
+    own = any(not is_auto(settings[k]) for k in ("hidden", "epochs", "cross_fit", "linear_member"))
+    return (
+        few
+        and shape.complete
+        and settings["preset"] != "fast"
+        and not (own or shape.sparse or shape.exclusive or shape.held_given)
+        and not settings["early_stopping"]
+        and _trains_apart(settings)
+    )
 
 
 def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
@@ -187,7 +209,7 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
     the labels well beat a network, which fits the rows before the energy has learned anything.
     """
     own = any(not is_auto(settings[name]) for name in ("epochs", "stages", "lr"))
-    if own or settings["preset"] == "fast":
+    if own or settings["preset"] != "default":
         return ()
     if shape.sparse or shape.exclusive or shape.rows > VERY_MANY_ROWS:
         return ()
@@ -195,6 +217,7 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
     if is_auto(batch):
         batch = int(np.clip(2 ** round(math.log2(shape.rows / 2)), 16, 256))
     linear = {"hidden": (), "epochs": LINEAR_EPOCHS, "batch_size": batch}
+    linear |= {"base": None, "members": 1, "cross_fit": False, "linear_member": False}
     return (make_plan(settings | linear, shape),)
 
 
