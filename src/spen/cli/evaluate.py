@@ -50,10 +50,10 @@ def evaluate(
     if known is not None:
         held = _held(classifier, rows, known)
         truth = np.where(np.isnan(held), densified(truth), np.nan)
-    soft, labels = classifier.predict_both(rows.X, known=held)
+    soft, predicted = classifier.predict_both(rows.X, known=held)
     asked = slice(None) if held is None else np.isnan(held).any(0)
     metric = classifier.plan_.metric
-    scores = score_all(truth[:, asked], labels[:, asked], soft[:, asked], metric=metric)
+    scores = score_all(truth[:, asked], predicted[:, asked], soft[:, asked], metric=metric)
     repeated = None
     if classifier.training_rows_ is not None:
         repeated = int(classifier.seen_in_training(rows.X).sum())

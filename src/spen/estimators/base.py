@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from scipy import sparse as scipy_sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import (
     _check_sample_weight,
     _get_feature_names,
@@ -481,10 +481,13 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         from spen.estimators.compare import compare
 
         # The others take numbers.
-        encoder = self._learn_encoder(X)
+        encoder, own = self._learn_encoder(X), self
+        if encoder is not None:
+            X, own = encoder.transform(X), copy(self)
+            own.encoder = None
         return compare(
-            self if encoder is None else clone(self).set_params(encoder=None),
-            _plain(X if encoder is None else encoder.transform(X)),
+            own,
+            _plain(X),
             Y,
             against,
             held_out=held_out,
