@@ -167,9 +167,7 @@ class Attempt:
     finish: Callable[[], Fitted]
 
 
-def _train_whole(
-    work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str
-) -> Attempt:
+def _train_whole(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str) -> Attempt:
     """Train all of a model on what each fold keeps; in the end, on all rows."""
     progress = work.progress
     progress.begin(f"training {words}")
@@ -489,8 +487,10 @@ class Fit:
                 shape = describe((one.stages, one.energy, one.chosen.hidden, one.linear, one.raw))
                 groups.setdefault(shape, []).extend((fit, one, kept) for kept in parts)
         for jobs in groups.values():
+            if len(jobs) < 2:
+                continue
             fit, plan, kept = jobs[0]
-            if plan.base is not None or not plan.stages or len(jobs) == 1 or plan.stops_early:
+            if plan.base is not None or not plan.stages or plan.stops_early:
                 continue
             model = fit._begin(plan, kept)
             weights = sum(weight.numel() for weight in model.parameters())

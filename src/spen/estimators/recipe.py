@@ -158,7 +158,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         local = stages[0] if len(stages) == 1 and len(energy.terms) == 1 else local
     choices = tuple(
         replace(choice, missing=part)
-        for choice in _choices(own, hidden, shape)
+        for choice in _choices(own, hidden, shape, settings["base"] is TREES_BESIDE)
         for part in ((None,) if "missing" in own else MISSING)
     )
     plan = Plan(
@@ -415,7 +415,9 @@ def _epochs(shape: Shape, batch: int) -> int:
     return int(np.clip(2400 // steps, 5, 30))
 
 
-def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tuple[Choice, ...]:
+def _choices(
+    own: dict[str, Any], hidden: tuple[int, ...], shape: Shape, trees: bool
+) -> tuple[Choice, ...]:
     """Return the choices that are worth a trial."""
     if own["features"] is not None:
         return (Choice((), features=own["features"]),)
@@ -429,6 +431,9 @@ def _choices(own: dict[str, Any], hidden: tuple[int, ...], shape: Shape) -> tupl
     if not hidden:
         # Features that are linear in x have nothing to drop.
         rates = DROPOUTS[:1]
+    elif trees:
+        # Averaged with trees, networks of any of them are as good.
+        rates = DROPOUTS[1:2]
     elif shape.rows > VERY_MANY_ROWS:
         # With so many rows trials take long, and there is less to choose.
         rates = DROPOUTS[1:2]
