@@ -72,8 +72,8 @@ class LabelEnergy(Energy):
         zeros = self.bias.new_zeros(rows)
         first = (self.measurements, self.bias)
         if not self.hidden:
-            shared = (in_turns(vector, rows) for vector in (self.bias, self.readout))
-            block = Block(self.measurements, *shared, self.nonlinearity)
+            bias, readout = (in_turns(vector, rows) for vector in (self.bias, self.readout))
+            block = Block(self.measurements, bias, readout, self.nonlinearity)
             return Form(constant=zeros, blocks=(block,))
         layers = (first, *zip(self.layers, self.layer_biases, strict=True))
         return DeepProblem(tuple(layers), self.readout, self.nonlinearity, zeros)

@@ -448,7 +448,7 @@ class Fit:
         if begun is not None and begun.folds >= len(folds):
             return begun
         softs = [begun.soft] if begun else []
-        joints = [begun.joint] if begun else []
+        joints = [begun.joint] if begun and begun.joint is not None else []
         runs = [(begun.model, begun.history)] if begun else []
         first = begun.folds if begun else 0
         for number, (kept, held) in enumerate(folds[first:], first + 1):
