@@ -504,13 +504,13 @@ def pick_labels(path: Path, names: Sequence[str], what: str, options: Options) -
                 "as at least one must be a label and one a feature."
             )
         return set(range(labels)) if labels > 0 else set(range(count + labels, count))
-    wanted = _check_names(labels, what)
+    wanted = _check_names(path, labels, what)
     place = {name: i for i, name in enumerate(names)}
     unknown = [name for name in wanted if name not in place]
     if unknown and options.labels_required:
         raise InputError(f"{path} has no {what} {unknown[0]!r}. {did_you_mean(unknown[0], names)}")
     if options.labels_required and not wanted:
-        raise InputError(f"labels is empty: name at least one {what}.")
+        raise InputError(f"labels is empty: name at least one {what} of {path}.")
     return {place[name] for name in wanted if name in place}
 
 
@@ -524,7 +524,7 @@ def name_labels(path: Path, labels: Labels, count: int | None) -> Sequence[str]:
     """
     if labels is None:
         return Numbered("label", count or 0)
-    names = tuple(_check_names(labels, "label"))
+    names = tuple(_check_names(path, labels, "label"))
     twice = next((name for name, n in Counter(names).items() if n > 1), None)
     if twice is not None:
         raise InputError(f"labels names {twice!r} twice; {path} needs a name for each label.")
@@ -533,12 +533,12 @@ def name_labels(path: Path, labels: Labels, count: int | None) -> Sequence[str]:
     return names
 
 
-def _check_names(labels: Any, what: str) -> list[str]:
+def _check_names(path: Path, labels: Any, what: str) -> list[str]:
     is_list = isinstance(labels, Iterable) and not isinstance(labels, str)
     names: list[Any] = list(labels) if is_list else [labels]
     if all(isinstance(name, str) for name in names):
         return names
     raise InputError(
-        f"labels must be names of {what}s, or how many come first (negative: last); "
+        f"For {path} labels must be names of {what}s, or how many come first (negative: last); "
         f"received {labels!r}."
     )
