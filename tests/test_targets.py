@@ -246,7 +246,7 @@ def test_weights_of_labels():
     assert label_weights({"b": 3}, targets).tolist() == [1, 3, 1]
     assert label_weights([1, 2, 0], targets).tolist() == [1, 2, 0]
     assert label_weights(None, targets) is None
-    for bad in ([1, 2], [1, 2, -1], [0, 0, 0], [1, 2, np.inf], "balanced"):
+    for bad in ([1, 2], [1, 2, -1], [0, 0, 0], [1, 2, np.inf], "balance"):
         with pytest.raises(spen.InputError, match="label_weight"):
             label_weights(bad, targets)
     with pytest.raises(spen.InputError, match="which is no label"):

@@ -171,9 +171,7 @@ def show(records: list[dict[str, Any]]) -> None:
             mine = [r for r in records if (r["set"], r["metric"]) == (name, metric)]
             cells = cell(theirs(metric, set=name)), cell(values(mine, metric, "own"))
             lines.append([name, metric, *cells])
-    print(
-        text_table(["set", "metric", "logistic regressions", "SPENClassifier"], lines)
-    )
+    print(text_table(["set", "metric", "logistic regressions", "SPENClassifier"], lines))
     lines = []
     for name in SMALL:
         best = {}

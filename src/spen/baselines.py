@@ -137,7 +137,7 @@ class MLPClassifier(NetworkClassifier):
     The settings of its network are those of ``SPENClassifier``, with the same defaults.
 
     Args:
-        members: how many networks are trained, from seeds of their own, and averaged.
+        members: how many networks are trained, from seeds of their own, and averaged; "auto" is 1.
         linear_member: average a logistic regression in, too.
 
     >>> import spen
@@ -147,7 +147,7 @@ class MLPClassifier(NetworkClassifier):
     (100, 16)
     """
 
-    members: int = 1
+    members: str | int = "auto"
     linear_member: bool = False
 
     def plan(self, shape: Shape) -> Plan:

@@ -46,7 +46,7 @@ def choices(option):
 def test_every_energy_and_objective_is_offered_and_works(folder, setting, tmp_path):
     assert setting != "energy" or set(choices("energy")) == set(ENERGIES)
     shape = Shape(100, 4, 3, False, False)
-    own = {"decoding": "threshold", "folds": 1, "held_out": 0.2, "refit": True}
+    own = {"decoding": "threshold", "metric": "f1", "folds": 1, "held_out": 0.2, "refit": True}
     for name in choices(setting):
         make_plan(own | {setting: name}, shape)
         run("fit", folder / "train.csv", *NAMED, *QUICK, f"--{setting}", name,
@@ -74,7 +74,7 @@ def test_settings_are_handed_on(folder, monkeypatch):
              "--missing", ".1", "--folds", "2", "--dropout", ".5"]  # fmt: skip
     for options in ([], given):
         run("fit", folder / "train.csv", *NAMED, *options, "--out", "x", check=False)
-    common = {"hidden", "device", "random_state", "remember_rows", "verbose"}
+    common = {"hidden", "device", "random_state", "remember_rows", "verbose", "encoder"}
     assert set(taken[0]) == common
     own = {name: value for name, value in taken[1].items() if name not in common}
     assert own == {"metric": "subset", "preset": "best", "cross_fit": False, "members": 3,

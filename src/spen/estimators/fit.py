@@ -652,6 +652,9 @@ def continue_from(start: SPEN, model: SPEN) -> None:
     model.load_state_dict(weights)
 
 
+FEWEST_JUDGES = 10
+"""Held-out rows without which a score says nothing."""
+
 STEEP = 0.1
 """The share of all that the loss falls which may be left to the last quarter of a run."""
 
@@ -670,9 +673,9 @@ def warn_if_undertrained(plan: Plan, domain: Domain, result: HeldOut) -> None:
     falls = len(losses) > 1 and (
         losses[-1 - quarter] - losses[-1] > max(STEEP * (losses[0] - losses[-1]), 0)
     )
-    if result.verdict.score <= best:
+    if len(truth) >= FEWEST_JUDGES and result.verdict.score < best:
         problem = (
-            f"scores {100 * result.verdict.score:.1f} on held-out rows, no more than the "
+            f"scores {100 * result.verdict.score:.1f} on held-out rows, less than the "
             f"{100 * best:.1f} of predicting the same for every row"
         )
     elif falls and len({epoch.stage for epoch in result.history.epochs}) == 1:

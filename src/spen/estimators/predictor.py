@@ -245,7 +245,8 @@ def warn_unless_converged(endings: list[tuple[Tensor, Tensor]]) -> None:
 def level_of_caller() -> int:
     """Return how many calls up a warning finds the line that is not spen's own."""
     frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("spen."):
+    # Torch's decorators stand between.
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(("spen.", "torch.")):
         frame, level = frame.f_back, level + 1
     return level
 
