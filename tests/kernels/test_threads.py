@@ -143,7 +143,8 @@ def test_a_small_fit_and_a_row_stay_in_the_callers_thread(threads: Callable[[int
 
     in_new_thread(work)  # imports bring threads of their own
     before, after_fit, after_rows, number = in_new_thread(work)
-    assert (after_fit, after_rows) == (before, before)
+    # Threads that others have started may end meanwhile.
+    assert max(after_fit, after_rows) <= before
     assert number == 2
 
 
