@@ -87,7 +87,8 @@ class SPENClassifier(NetworkClassifier):
             log-odds are averaged, and the word "network" in it stands for spen's own networks. The
             energy is trained on scores of rows that they have not seen (cross_fit); with
             energy="local" there is their calibrated average alone. They see features as they are
-            scaled for networks. None and "auto" take networks alone.
+            scaled for networks. None takes networks alone; so does "auto", but for small dense
+            tables (see docs/classifier.md).
         missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
             "auto" chooses a share above zero on held-out rows. Calibration sees marks alone, so
             probabilities stay those of marks.
