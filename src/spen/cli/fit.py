@@ -35,6 +35,9 @@ def fit(
     folds: int | None = None,
     cross_fit: bool | None = None,
     members: int | None = None,
+    base: str | None = None,
+    lr: float | None = None,
+    early_stopping: bool | None = None,
     linear_member: bool | None = None,
     missing: float | None = None,
     seed: int = 0,
@@ -78,6 +81,10 @@ def fit(
         folds: How many such shares are held out, one after the other.
         cross_fit: Train the energy apart, on scores of rows that label-wise models have not seen.
         members: How many label-wise networks are averaged.
+        base: What scores labels under the energy: network, extra_trees, forest, logistic, or several
+            between commas, which are averaged.
+        lr: The learning rate of the feature network.
+        early_stopping: End training when held-out rows get no better.
         linear_member: Average a logistic regression in.
         missing: The share of true labels that is marked 0 in the file.
         seed: Decides every random draw.
@@ -118,6 +125,9 @@ def fit(
         "folds": folds,
         "cross_fit": cross_fit,
         "members": members,
+        "base": None if base is None else base.split(","),
+        "lr": lr,
+        "early_stopping": early_stopping,
         "linear_member": linear_member,
         "missing": missing,
     }

@@ -190,7 +190,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         known = size, scaling.sparse, targets.exclusive
         matrix: Any = targets.matrix
         complete = scipy_sparse.issparse(matrix) or not np.isnan(matrix).any()
-        own = eval_set is not None or going_on
+        own = eval_set is not None or self.warm_start
         shape = Shape(n_rows, n_features, *known, held_given=own, complete=complete)
         plan = self.plan(shape)
         if going_on:

@@ -70,14 +70,16 @@ class SPENClassifier(NetworkClassifier):
         refit: whether to train again on all rows with what was chosen on held-out ones.
         cross_fit: True trains the energy apart, on the scores that label-wise models give to
             rows which they have not seen; False trains it together with its features. "auto" is
-            True for at least 1,000 features that are mostly zero, where the other settings of
-            the energy and its training are left as they are (see docs/classifier.md).
+            True for at least 1,000 features that are mostly zero, and where trees are averaged
+            in, if the other settings of the energy and its training are left as they are (see
+            docs/classifier.md).
         members: how many label-wise networks are trained, from seeds of their own, and averaged;
             above 1 it needs cross_fit, or energy="local". "auto" is 1, or 3 for the best.
         preset: how much time to spend on what is left open: "fast" tries nothing, trains two
-            models and takes about a quarter of the time of "default"; "best" averages three
-            networks (over sparse rows a logistic regression too), trains the energy apart on
-            cross-fitted scores of theirs, and takes three to five times as long.
+            models and takes about two fifths of the time of "default"; "best" averages three
+            networks (with trees over dense rows, a logistic regression over sparse ones), trains
+            the energy apart on cross-fitted scores of theirs, beside the ways of "default", and
+            takes one and a half to three times as long.
         linear_member: average a logistic regression of the inputs in, with as much weight as
             all networks together; networks and linear models err in different places. "auto"
             does so where an "auto" of cross_fit is True.

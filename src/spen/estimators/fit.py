@@ -147,7 +147,10 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
     with showing(title, epochs_of(plan, len(folds))) as progress:
         work = replace(work, progress=progress)
         plan, trial, _ = work.choose(plan, folds)
-        plans = [plan, *plan.rivals]
+        # A rival with the same layers is trained as what was chosen.
+        same = [plan.chosen.hidden == rival.chosen.hidden for rival in plan.rivals]
+        rivals = zip(plan.rivals, same, strict=True)
+        plans = [plan, *(plan.chosen.apply(rival) if alike else rival for rival, alike in rivals)]
         among = [each.chosen for each in plans]
         attempts = []
         for each in plans:
@@ -218,6 +221,7 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words
             features = LabelScores(label_wise_parts(model))
         whole = SPEN(features, energy.energy, work.domain).to(work.device)
         ended = replace(plan, decoding=verdict.decoding, rivals=())
+        warn_if_undertrained(plan, work.domain, replace(scored, verdict=verdict, history=history))
         kept = verdict.calibration, verdict.tuned, verdict.score
         return Fitted(whole, ended, *kept, history, refit_history)
 

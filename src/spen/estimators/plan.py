@@ -42,7 +42,8 @@ class Shape:
         labels: L.
         sparse: whether the features are mostly zero.
         exclusive: whether each row has one class, not a set of labels.
-        held_given: whether rows to tune by are given beside them.
+        held_given: whether rows to tune by are given beside them, or fits go on from others; then
+            energies are trained together with their features.
         complete: whether no label is missing.
     """
 

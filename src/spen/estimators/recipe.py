@@ -68,7 +68,7 @@ DEFAULTS |= {"features": None, "features_lr": None}
 
 
 PRESETS = ("fast", "default", "best")
-"""How much time a fit may take: about a quarter, once, and three to five times as long."""
+"""How much time a fit may take: about two fifths, once, and up to three times as long."""
 
 PATIENCE = 5
 """Epochs without a better score before a stage ends, where early stopping is asked for."""
@@ -177,7 +177,8 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         bases=bases,
     )
     together = len(plan.energy.terms) > 1 and not cross_fit
-    if hidden and is_auto(settings["hidden"]) and (together or settings["base"] is TREES_BESIDE):
+    apart = settings["base"] is TREES_BESIDE or settings["preset"] == "best"
+    if hidden and is_auto(settings["hidden"]) and (together or apart):
         return replace(plan, rivals=_rivals(settings, shape))
     return plan
 
@@ -185,12 +186,14 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
 TREES_BESIDE = ("extra_trees", "network")
 """What scores labels of small dense tables, of which trees and networks learn different things."""
 
+MOST_ROWS_OF_TREES = 5000
 MOST_LABELS_OF_TREES = 50
 """Each leaf holds a number for each label."""
 
 
 def _wants_trees(settings: dict[str, Any], shape: Shape) -> bool:
-    few = VERY_FEW_ROWS <= shape.rows < FEW_ROWS and shape.labels <= MOST_LABELS_OF_TREES
+    most = MOST_ROWS_OF_TREES if settings["preset"] == "best" else FEW_ROWS
+    few = VERY_FEW_ROWS <= shape.rows < most and shape.labels <= MOST_LABELS_OF_TREES
     own = any(not is_auto(settings[k]) for k in ("hidden", "epochs", "cross_fit", "linear_member"))
     return (
         few
@@ -209,7 +212,7 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
     the labels well beat a network, which fits the rows before the energy has learned anything.
     """
     own = any(not is_auto(settings[name]) for name in ("epochs", "stages", "lr"))
-    if own or settings["preset"] != "default":
+    if own or settings["preset"] == "fast":
         return ()
     if shape.sparse or shape.exclusive or shape.rows > VERY_MANY_ROWS:
         return ()
@@ -217,8 +220,11 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
     if is_auto(batch):
         batch = int(np.clip(2 ** round(math.log2(shape.rows / 2)), 16, 256))
     linear = {"hidden": (), "epochs": LINEAR_EPOCHS, "batch_size": batch}
-    linear |= {"base": None, "members": 1, "cross_fit": False, "linear_member": False}
-    return (make_plan(settings | linear, shape),)
+    plain = {"base": None, "members": 1, "cross_fit": False, "linear_member": False}
+    plans = [make_plan(settings | plain | linear, shape)]
+    if settings["preset"] == "best":
+        plans.append(make_plan(settings | plain | {"hidden": hidden_of(shape)}, shape))
+    return tuple(plans)
 
 
 LINEAR_EPOCHS = 100
@@ -238,6 +244,8 @@ def preset_of(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
             chosen["dropout"], chosen["input_dropout"] = DROPOUTS[shape.sparse]
         if settings["cross_fit"] is not True and not has_base(settings):
             chosen |= {"cross_fit": False, "folds": 1, "linear_member": False}
+    elif preset == "best" and _wants_trees(settings, shape):
+        chosen |= {"members": BEST_MEMBERS, "base": TREES_BESIDE}
     elif (
         preset == "best"
         and _trains_apart(settings)
