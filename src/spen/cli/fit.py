@@ -81,8 +81,8 @@ def fit(
         folds: How many such shares are held out, one after the other.
         cross_fit: Train the energy apart, on scores of rows that label-wise models have not seen.
         members: How many label-wise networks are averaged.
-        base: What scores labels under the energy: network, extra_trees, forest, logistic, or several
-            between commas, which are averaged.
+        base: What scores labels under the energy: network, extra_trees, forest, logistic, or
+            several between commas, which are averaged.
         lr: The learning rate of the feature network.
         early_stopping: End training when held-out rows get no better.
         linear_member: Average a logistic regression in.
