@@ -24,6 +24,7 @@ from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.features import MLP, Identity, Linear
 from spen.files import digest
+from spen.kernels.threads import threads_for
 from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
 from spen.objectives.unrolled import ThroughSteps
@@ -98,7 +99,9 @@ def train_together(
         checkpoint: a folder of runs, or None.
     """
     check_stages(stages, has_valid=False)
-    stacked = side_by_side(models)
+    # Copying so little is no work for several threads.
+    with threads_for(0.0):
+        stacked = side_by_side(models)
     plain = TrainingRows.of(models[0], rows, "train", label_weight)
     known = {field.name: getattr(plain, field.name) for field in fields(plain)}
     device = plain.inputs.device
@@ -107,7 +110,7 @@ def train_together(
     history = train_on(
         stacked, stages, in_turns, seed=seed, callbacks=callbacks, checkpoint=checkpoint
     )
-    with torch.no_grad():
+    with torch.no_grad(), threads_for(0.0):
         for k, model in enumerate(models):
             for name, weight in model.named_parameters():
                 weight.copy_(stacked.get_parameter(name)[k])
