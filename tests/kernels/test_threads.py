@@ -135,7 +135,7 @@ def test_a_small_fit_and_a_row_stay_in_the_callers_thread(threads: Callable[[int
     def work() -> list[int]:
         counts = [system_threads()]
         X, Y = rows(features=30, labels=6)
-        fitted = spen.SPENClassifier(**TINY | {"hidden": (512, 512)}).fit(X, Y)
+        fitted = spen.SPENClassifier(**TINY | {"hidden": (256, 256)}).fit(X, Y)
         counts.append(system_threads())
         for solve in (fitted.predict, fitted.predict_proba, lambda row: fitted.energy(row, Y[:1])):
             solve(X[:1])
