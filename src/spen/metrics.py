@@ -283,10 +283,11 @@ def score_all(
     scores = {leading: scores[leading]} | scores
     ranks = tuple(k for k in (1, 3, 5) if k <= np.shape(probabilities)[1])
     for k, value in zip(ranks, _precisions(truth, probabilities, ranks), strict=True):
-        rule = f"true labels among the {k} most probable, divided by {k}; ties by column order"
+        rule = f"true labels among the {k} most probable, divided by {k}; a row without one: 0"
         scores[f"precision_at_{k}"] = Score(value, rule)
     for k in ranks[1:]:
-        rule = f"gain of the {k} most probable, 1/log2(rank + 1) a true label, over the best order"
+        rule = f"gain of the {k} most probable, 1/log2(rank + 1) each, over the best order's; "
+        rule += "rows without a true label are left out"
         scores[f"ndcg_at_{k}"] = Score(ndcg_at_k(truth, probabilities, k), rule)
     rule = "mean gap between probability and share of labels on, in 15 equal intervals"
     scores["calibration_error"] = Score(calibration_error(truth, probabilities), rule)

@@ -86,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except SpenError as problem:
         _fail(in_options(problem, tokens))
+    except FileNotFoundError as problem:
+        _fail(f"There is no file {problem.filename or problem}.")
     except (CycloptsError, OSError) as problem:
         _fail(str(problem))
     except RecursionError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spen.cli.files import parse_labels
+from typing import Any, Literal
+
+from spen.cli.files import parse_labels, table_encoder
 from spen.cli.show import say, show_json, show_table
 
 
@@ -12,6 +14,11 @@ def compare(
     against: str = "logistic,chain,extra_trees,boosting,mlp",
     labels: str | None = None,
     format: str | None = None,
+    text: str | None = None,
+    categories: str | None = None,
+    dates: str | None = None,
+    drop: str | None = None,
+    preset: Literal["fast", "default", "best"] = "default",
     held_out: float = 0.25,
     epochs: int | None = None,
     seed: int = 0,
@@ -24,12 +31,17 @@ def compare(
     turns probabilities into labels, tuned alike.
 
     Args:
-        train: A file of rows (ARFF, XMC, LIBSVM, CSV or npz), or a name from `spen data list`. Its
-            training rows are split into rows to learn from and rows that judge.
+        train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines or npz), or a name from `spen
+            data list`. Its training rows are split into rows to learn from and rows that judge.
         against: Which others, between commas.
-        labels: Which columns are labels, where the file does not say: names between commas,
-            an XML file, or a count (negative: the last ones).
+        labels: Which columns are labels, where the file does not say: names between commas (one
+            may be a column of tags), an XML file, or a count (negative: the last ones).
         format: The file's format, where it cannot be recognised.
+        text: Columns of text, where the file does not show it: names between commas.
+        categories: Columns of categories.
+        dates: Columns of dates.
+        drop: Columns to leave out.
+        preset: How much time SPENClassifier may take.
         held_out: The share of rows that judge.
         epochs: The most passes over the data in the first stage of training.
         seed: Decides every random draw.
@@ -41,8 +53,12 @@ def compare(
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
 
-    data = load_dataset(train, format=format, labels=parse_labels(labels))
-    settings = {"epochs": "auto" if epochs is None else epochs, "device": device}
+    columns = {"text": text, "categories": categories, "dates": dates, "drop": drop}
+    encoder = table_encoder(columns)
+    words = encoder is not None
+    data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
+    settings: dict[str, Any] = {"preset": preset, "encoder": encoder, "device": device}
+    settings["epochs"] = "auto" if epochs is None else epochs
     classifier = SPENClassifier(random_state=seed, **settings)
     found = classifier.compare(
         data.train.X,

@@ -54,6 +54,10 @@ def evaluate(
     asked = slice(None) if held is None else np.isnan(held).any(0)
     metric = classifier.plan_.metric
     scores = score_all(truth[:, asked], predicted[:, asked], soft[:, asked], metric=metric)
+    untold = None
+    if held is not None:
+        alone = (part[:, asked] for part in reversed(classifier.predict_both(rows.X)))
+        untold = score_all(truth[:, asked], *alone, metric=metric)
     repeated = None
     if classifier.training_rows_ is not None:
         repeated = int(classifier.seen_in_training(rows.X).sum())
@@ -69,10 +73,21 @@ def evaluate(
         rules = {name: score.rule for name, score in scores.items()}
         record = {"model": str(model), "test": test, "part": part, "rows": len(soft)}
         record["metric"] = metric
+        if untold is not None:
+            record["metrics_not_told"] = {name: s.value for name, s in untold.items()}
         show_json(record | {"repeated_rows": repeated, "metrics": values, "rules": rules})
         return
-    table = [(name, f"{100 * s.value:.2f}", s.rule) for name, s in scores.items()]
-    show_table(f"{test}: {part} rows, {len(soft):,}", ["score", "%", "rule"], table)
+    title = f"{test}: {part} rows, {len(soft):,}"
+    if untold is None:
+        table = [(name, f"{100 * s.value:.2f}", s.rule) for name, s in scores.items()]
+        show_table(title, ["score", "%", "rule"], table)
+        return
+    table = [
+        (name, f"{100 * s.value:.2f}", f"{100 * untold[name].value:.2f}", s.rule)
+        for name, s in scores.items()
+    ]
+    title += "; what is told is held, and left out of both scores"
+    show_table(title, ["score", "% told", "% not told", "rule"], table)
 
 
 def _held(classifier: LabelClassifier, rows: Split, known: str) -> Any:

@@ -262,3 +262,19 @@ def _in_order(Y: Any, given: list[str], wanted: list[str]) -> Any:
     rows, columns = zip(*pairs, strict=True) if pairs else ((), ())
     moved = sparse.csr_matrix(([1] * len(pairs), (rows, columns)), (len(given), len(wanted)))
     return Y @ moved.astype(Y.dtype)
+
+
+def table_encoder(columns: dict[str, str | None], text_encoder: str | None = None) -> Any:
+    """Return the encoder that options ask for, or None where none of them is given.
+
+    Args:
+        columns: what columns are, as options name them, by the settings of ``TableEncoder``.
+        text_encoder: the model that encodes text, by name.
+    """
+    from spen.estimators.tables import TableEncoder
+
+    asked = {kind: split_names(names) for kind, names in columns.items() if names is not None}
+    if not asked and text_encoder is None:
+        return None
+    settings: dict[str, Any] = {**asked, "text_encoder": text_encoder}
+    return TableEncoder(**settings)

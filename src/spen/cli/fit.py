@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from spen.cli.files import LABEL_COLUMN, out_or_default, parse_labels, split_names
+from spen.cli.files import LABEL_COLUMN, out_or_default, parse_labels, table_encoder
 from spen.cli.show import show_json, show_table
 
 
@@ -101,14 +101,10 @@ def fit(
     from spen.data.catalog import ENTRIES
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
-    from spen.estimators.tables import TableEncoder
     from spen.metrics import IN_WORDS
 
-    named = {"text": text, "categories": categories, "dates": dates, "drop": drop}
-    asked = {option: split_names(names) for option, names in named.items() if names is not None}
-    encoder = None
-    if asked or text_encoder is not None:
-        encoder = TableEncoder(**asked, text_encoder=text_encoder)
+    columns = {"text": text, "categories": categories, "dates": dates, "drop": drop}
+    encoder = table_encoder(columns, text_encoder)
     words = encoder is not None
     data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
     given = {

@@ -130,6 +130,10 @@ class WordReader(RowReader):
         self.file, rows, size = TextFile(self.path), [], 0
         names = {*self.feature_names, *self._labels}
         for row in self.records(self.file):
+            if self._tags is None and self.label_names:
+                # Here, where the line is known.
+                for name in self._labels:
+                    self._read_label(row, name)
             rows.append(row)
             size += sum(len(c) if isinstance(c, str) else 8 for c in row.values()) + len(names)
             if size >= reader.BLOCK:

@@ -34,13 +34,14 @@ from spen.estimators.decoding import probability_rows
 from spen.estimators.fit import Fitted, fit
 from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
-from spen.estimators.scaling import CHECKS, Scaling, checked_rows
+from spen.estimators.scaling import CHECKS, Scaling, checked_rows, numbers_wanted
 from spen.estimators.structure import LabelStructure
 from spen.estimators.tables import TableEncoder, needs_encoder
 from spen.estimators.targets import (
     Targets,
     align,
     align_known,
+    check_index,
     is_frame,
     label_weights,
     read_targets,
@@ -155,13 +156,20 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 fit that was never interrupted.
         """
         # Everything is checked before anything of this object changes.
+        check_index(X, y, "y")
+        if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+            raise InputError(f"callbacks must be a list of functions; received {callbacks!r}.")
+        if isinstance(eval_set, list) and len(eval_set) == 1:
+            # As other libraries take it: a list of pairs.
+            [eval_set] = eval_set
         going_on = self.warm_start and hasattr(self, "predictor_")
         encoder = self.encoder_ if going_on else self._learn_encoder(X)
         if encoder is not None:
             X, feature_names = encoder.transform(X), encoder.feature_names
             if isinstance(eval_set, tuple) and len(eval_set) == 2:
                 eval_set = encoder.transform(eval_set[0]), eval_set[1]
-        inputs = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
+        with numbers_wanted():
+            inputs = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
         _get_feature_names(X)  # raises where column names are of mixed types
         targets = read_targets(y, label_names)
         if targets.n_rows != inputs.shape[0]:
@@ -523,8 +531,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def _held(self, given: Any, targets: Targets, scaling: Scaling, shape: Shape) -> Split:
         """Return the rows that a user gave to tune by."""
         if not isinstance(given, tuple) or len(given) != 2:
-            raise InputError("eval_set must be a pair: rows and their labels.")
-        inputs = check_array(_plain(given[0]), input_name="eval_set", estimator=self, **CHECKS)
+            kind = type(given).__name__
+            raise InputError(f"eval_set must be a pair (rows, labels); received a {kind}.")
+        with numbers_wanted():
+            inputs = check_array(_plain(given[0]), input_name="eval_set", estimator=self, **CHECKS)
         if inputs.shape[1] != shape.features:
             raise InputError(
                 f"The rows of eval_set have {inputs.shape[1]} features, and X has {shape.features}."
@@ -542,7 +552,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         return copy(encoder).fit(X)  # a setting is left as it is
 
     def _inputs(self, X: Any, known: Any = None) -> tuple[Any, np.ndarray | None]:
-        inputs = checked_rows(self, _plain(X))
+        check_index(X, known, "known")
+        with numbers_wanted():
+            inputs = checked_rows(self, _plain(X))
         rows = inputs.shape[0]
         return inputs, None if known is None else align_known(known, self.label_names_, rows)
 

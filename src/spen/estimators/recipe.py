@@ -512,7 +512,10 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
     if "hidden" in own:
         hidden = own["hidden"]
         if isinstance(hidden, str) or not hasattr(hidden, "__len__"):
-            raise InputError(f"hidden must be 'auto' or a tuple of widths; received {hidden!r}.")
+            raise InputError(
+                "hidden must be 'auto' or a tuple of widths, such as (256,) for one layer; "
+                f"received {hidden!r}."
+            )
         for width in hidden:
             check_whole(width, "hidden")
         own["hidden"] = tuple(int(width) for width in hidden)

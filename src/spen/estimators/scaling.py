@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
+
+from spen.errors import InputError
 
 MOSTLY_ZERO = 0.7
 """The share of zeros from which on a matrix is taken for counts, words or flags."""
@@ -176,6 +180,28 @@ def checked_rows(estimator: Any, X: Any) -> Any:
         check_is_fitted(estimator)
         return validate_data(estimator, X, reset=False, **CHECKS)
     return X
+
+
+@contextmanager
+def numbers_wanted() -> Iterator[None]:
+    """Say what to do about rows that hold gaps or words, which scikit-learn refuses."""
+    try:
+        # Numbers that are too large for float32 are refused in words; numpy's are no news then.
+        with np.errstate(over="ignore", invalid="ignore"):
+            yield
+    except ValueError as problem:
+        said = str(problem)
+        if "contains NaN" in said:
+            raise InputError(
+                "X contains NaN: some numbers are missing. Fill them in, or fit with "
+                "encoder=spen.TableEncoder() on a DataFrame, which learns what to put there."
+            ) from None
+        if "could not convert string" in said or "float() argument" in said:
+            raise InputError(
+                f"X must hold numbers ({said}). A table with words is taken as a DataFrame, a dict "
+                "of columns, or a list of texts."
+            ) from None
+        raise
 
 
 def _surely_good(X: Any, attributes: dict[str, Any]) -> bool:

@@ -217,7 +217,8 @@ def holds_label_lists(Y: Any) -> bool:
 
 def of_lists(rows: Any) -> Targets:
     """Read a list of label lists; a label that a row names twice counts once, with a warning."""
-    rows = [list(row) for row in rows]
+    # What is split out of an empty cell is "", and no label.
+    rows = [[label for label in row if not (isinstance(label, str) and not label)] for row in rows]
     try:
         names = sorted({label for row in rows for label in row})
     except TypeError as problem:
@@ -243,8 +244,28 @@ def of_lists(rows: Any) -> Targets:
     return Targets(matrix, _plain_names(names), exclusive=False, dtype=np.dtype(np.int64))
 
 
+def check_index(X: Any, other: Any, what: str) -> None:
+    """Refuse DataFrames whose rows are the same ones in another order."""
+    index, its = getattr(X, "index", None), getattr(other, "index", None)
+    if not (hasattr(index, "equals") and hasattr(its, "equals")) or index.equals(its):
+        return
+    if len(index) == len(its) and set(index) == set(its):
+        raise InputError(
+            f"X and {what} have the same index in another order, and rows are matched by their "
+            f"place. Say {what}.loc[X.index], or reset_index(drop=True) on both."
+        )
+
+
 def _of_classes(Y: Any) -> Targets:
     """Read one class per row."""
+    texts = [text for text in _array(Y).ravel()[:1000].tolist() if isinstance(text, str)]
+    if sum(";" in text or "|" in text for text in texts) > len(texts) / 5:
+        warnings.warn(
+            "y holds texts with ; or | in them, and each is taken as one class. If these are tags, "
+            "pass lists of them, for example y.str.split(';').",
+            DataConversionWarning,
+            stacklevel=2,
+        )
     values = check_array(Y, ensure_2d=False, dtype=None, input_name="y")  # type: ignore[arg-type]
     if values.ndim == 2 and values.shape[1] == 1:
         warnings.warn(

@@ -37,12 +37,15 @@ def ticks(low: float, high: float, count: int = 4, least: float = 0.0) -> list[f
 
 
 def shorten(name: str, longest: int = 24) -> str:
-    """Cut a long name.
+    """Cut a long name in its middle: many differ at their ends alone.
 
-    >>> shorten("a name that goes on and on and on", 12)
-    'a name that…'
+    >>> shorten("works-with-format::html", 12)
+    'work…t::html'
     """
-    return name if len(name) <= longest else isolated(name[: longest - 1].rstrip() + "…")
+    if len(name) <= longest:
+        return name
+    begin = (longest - 1) // 3 + 1
+    return isolated(name[:begin].rstrip() + "…" + name[begin + 1 - longest :].lstrip())
 
 
 def circle(

@@ -96,7 +96,7 @@ def choose_rows(subject: Subject) -> list[tuple[int, str]]:
     if subject.label_wise is not None:
         gain = (scores - subject.scores_of(subject.labels_of(subject.label_wise)))[usable]
         by_gain = np.argsort(-gain, kind="stable")
-        add(usable[by_gain[gain[by_gain] > 0]], "put right by the energy")
+        add(usable[by_gain[gain[by_gain] > 0]], "improved by the energy")
         add(usable[by_gain[gain[by_gain] < 0][::-1]], "led astray by the energy")
     by_score = usable[np.argsort(scores[usable], kind="stable")]
     # From the middle outwards, every tenth of the rows.
