@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.naive_bayes import GaussianNB
@@ -285,3 +286,10 @@ def test_bases_are_fitted_once_for_all_trials_of_a_fold(data, monkeypatch):
     assert len(clf.plan_.choices) == 1
     assert len(fits) == 3
     assert isinstance(clf.model_.features.networks[1], Forest)
+
+
+def test_no_base_stays_no_base_in_a_file(tmp_path):
+    X, Y = make_multilabel_classification(120, 6, n_classes=3, random_state=0)
+    made = spen.SPENClassifier(base=None, hidden=(4,), epochs=1, random_state=0).fit(X, Y)
+    made.save(tmp_path / "m.spen")
+    assert spen.load(tmp_path / "m.spen").base is None

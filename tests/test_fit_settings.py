@@ -155,3 +155,24 @@ def test_a_model_that_has_learned_little_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         spen.SPENClassifier(random_state=0, dropout=0.25).fit(X, Y)
+
+
+def test_what_is_chosen_for_a_network_is_not_claimed_of_a_rival():
+    plan = plan_of(Shape(90, 6, 4, sparse=False, exclusive=False), missing="auto")
+    assert not plan.rivals
+    for own in ({"members": 2, "energy": "local"}, {"base": "extra_trees", "energy": "local"}):
+        with pytest.raises(spen.InputError, match="Leave one of the two out"):
+            plan_of(DENSE, early_stopping=True, folds=3, **own)
+
+
+def test_frames_in_another_order_are_refused(rows):
+    pd = pytest.importorskip("pandas")
+    X, Y = (pd.DataFrame(part) for part in rows)
+    mixed = Y.sample(frac=1, random_state=0)
+    with pytest.raises(spen.InputError, match="same index in another order"):
+        spen.SPENClassifier(**QUICK).fit(X, mixed)
+    X.columns = list("abcdefghij")
+    with pytest.raises(spen.InputError, match="columns of X, in the same order"):
+        spen.SPENClassifier(**QUICK).fit(X, Y, eval_set=(X[X.columns[::-1]], Y))
+    with pytest.raises(spen.InputError, match="Fill them in"):
+        spen.SPENClassifier(**QUICK).fit(np.where(rows[0] > 3, np.nan, rows[0]), Y)

@@ -1,10 +1,13 @@
 """Feature networks that others write: modes, seeds, freezing, and what is wrong with them."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
 from torch import nn
 
 import spen
@@ -338,3 +341,35 @@ def test_a_fit_of_a_network_resumes_to_the_same_bits_and_knows_another(tmp_path,
             another.fit(X, Y, checkpoint=tmp_path / "fit", resume=True)
     again = clone(clf).fit(X, Y, checkpoint=tmp_path / "fit", resume=True)
     assert equal(whole, again.model_.state_dict())
+
+
+def test_frozen_networks_stay_frozen_side_by_side():
+    X, Y = make_multilabel_classification(150, 6, n_classes=4, random_state=0)
+    frozen = spen.MLP(6, 8).requires_grad_(False)
+    made = spen.SPENClassifier(features=frozen, epochs=2, random_state=0).fit(X, Y)
+    kept = made.model_.features.state_dict()
+    assert all(torch.equal(weight, kept[name]) for name, weight in frozen.state_dict().items())
+
+
+def test_threads_do_not_switch_each_others_mode():
+    model = spen.SPEN(
+        torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.5)),
+        spen.LocalEnergy(8, 3),
+        spen.UnitBox(3),
+        seed=0,
+    ).train()
+    entered, left = threading.Event(), threading.Event()
+
+    def other():
+        with evaluating(model):
+            entered.set()
+            left.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert entered.wait(10)
+    with evaluating(model):
+        left.set()
+        thread.join()
+        assert not model.features.training, "the last one switches back"
+    assert model.features.training

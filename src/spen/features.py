@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -201,22 +202,33 @@ def _width(features: Features, n_inputs: int) -> int:
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Put a module into evaluation mode, and back as it was."""
-    training = [part for part in module.modules() if part.training]
-    if not training:
-        yield
-        return
-    # A model that somebody left in training mode must not switch under another thread's feet.
     with _MODES:
-        for part in training:
-            part.training = False
-        try:
-            yield
-        finally:
+        users = _EVALUATED.get(module)
+        training = [part for part in module.modules() if part.training]
+        if users is None and training:
+            users = _EVALUATED[module] = [0, training]
+        if users is not None:
+            users[0] += 1
             for part in training:
-                part.training = True
+                part.training = False
+    try:
+        yield
+    finally:
+        if users is not None:
+            with _MODES:
+                users[0] -= 1
+                # Not under another thread's feet: the last one switches back.
+                if not users[0]:
+                    del _EVALUATED[module]
+                    for part in users[1]:
+                        part.training = True
 
 
 _MODES = threading.RLock()
+_EVALUATED: WeakKeyDictionary[nn.Module, list[Any]] = WeakKeyDictionary()
+"""Modules that were found in training mode: how many use them now, and which parts of them."""
+
+_SEEDS = threading.RLock()
 
 
 @contextmanager
@@ -226,7 +238,8 @@ def seeded(generator: torch.Generator) -> Iterator[None]:
     The generator moves on only if something was drawn.
     """
     on_gpu = generator.device.type == "cuda"
-    with torch.random.fork_rng([generator.device] if on_gpu else []):
+    # Torch's own generators are one for all threads.
+    with _SEEDS, torch.random.fork_rng([generator.device] if on_gpu else []):
         before = generator.get_state()
         if on_gpu:
             # No number comes to the host, which would have to wait for it.

@@ -146,7 +146,8 @@ def score_by(metric: str, truth: Any, labels: Any, sample_weight: Any = None) ->
         return score(truth, labels)
     weight = as_array(sample_weight)
     rows = np.shape(labels)[0]
-    if weight.shape != (rows,) or not (weight >= 0).all() or not weight.any():
+    good = weight.shape == (rows,) and np.isfinite(weight).all() and (weight >= 0).all()
+    if not good or not weight.any():
         raise InputError(
             f"sample_weight must be {rows} numbers of zero or more, one a row and not all zero."
         )
@@ -163,7 +164,8 @@ def score_by(metric: str, truth: Any, labels: Any, sample_weight: Any = None) ->
         return mean_f1(*totals, empty="zero")
     if metric == "hamming":
         return 1 - _share(weight @ (sizes - 2 * both), weight @ observed)
-    return float(np.average(row_scores(metric, truth, labels), weights=weight * (observed > 0)))
+    weight = weight * (observed > 0)
+    return _share(weight @ row_scores(metric, truth, labels), weight.sum())
 
 
 def ndcg_at_k(truth: Any, scores: Any, k: int) -> float:

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import spen
+from spen.estimators import bases
 from spen.files import read_tensors, write_tensors
 
 skops = pytest.importorskip("skops.io")
@@ -98,3 +99,10 @@ def test_damaged_bases_are_refused(data, tmp_path):
     write_tensors(path, tensors, header)
     with pytest.raises(spen.errors.CheckpointError, match="The settings want"):
         spen.load(path)
+
+
+def test_what_scikit_learn_only_imports_is_not_its_own():
+    names = ["sklearn.linear_model._logistic.LogisticRegression", "sklearn.tree._tree.Tree"]
+    assert bases._foreign(names) == []
+    bad = ["sklearn.utils._testing.check_output", "sklearn.utils.fixes.np", "os.system"]
+    assert bases._foreign(bad) == bad

@@ -211,7 +211,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         rows = Split(scaling.transform(inputs), targets.matrix, weight)
         held = None
         if eval_set is not None:
-            held = self._held(eval_set, targets, scaling, shape)
+            held = self._held(eval_set, X, targets, scaling, shape)
         domain = Simplex(size) if targets.exclusive else UnitBox(size)
         fitted = fit(
             plan,
@@ -528,13 +528,18 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
                 "warm_start=False to begin anew."
             )
 
-    def _held(self, given: Any, targets: Targets, scaling: Scaling, shape: Shape) -> Split:
+    def _held(self, given: Any, X: Any, targets: Targets, scaling: Scaling, shape: Shape) -> Split:
         """Return the rows that a user gave to tune by."""
         if not isinstance(given, tuple) or len(given) != 2:
             kind = type(given).__name__
             raise InputError(f"eval_set must be a pair (rows, labels); received a {kind}.")
         with numbers_wanted():
             inputs = check_array(_plain(given[0]), input_name="eval_set", estimator=self, **CHECKS)
+        names, theirs = (_get_feature_names(each) for each in (X, given[0]))
+        if names is not None and theirs is not None and list(names) != list(theirs):
+            raise InputError(
+                "eval_set must have the columns of X, in the same order; take rows[X.columns]."
+            )
         if inputs.shape[1] != shape.features:
             raise InputError(
                 f"The rows of eval_set have {inputs.shape[1]} features, and X has {shape.features}."

@@ -46,10 +46,11 @@ class SPENClassifier(NetworkClassifier):
         lr: the learning rate of the feature network and the labels' scores; an energy has its own.
         epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
         batch_size: rows in a mini-batch.
-        early_stopping: True ends a stage after 5 epochs (a number: after so many) in which the
-            score of the held-out rows was not better, and keeps the best; the last fit on all rows
-            makes as many epochs. These rows calibrate and tune too, so ``held_out_score_`` is then
-            a little too good. The defaults, with rates that fall to zero, do not need it.
+        early_stopping: True ends a stage after 5 epochs (a number: after so many) in which the F1
+            (for classes, the accuracy) of the held-out rows was not better, and keeps the best; the
+            last fit on all rows makes as many epochs. These rows calibrate and tune too, so
+            ``held_out_score_`` is then a little too good. The defaults, with rates that fall to
+            zero, do not need it.
         metric: what it is to be good at, and what ``score`` returns: "f1" (averaged over rows),
             "micro_f1" (of all decisions), "macro_f1" (averaged over labels), "subset" (rows with
             every label right), "hamming" (labels that are right); classes have their accuracy.
@@ -78,7 +79,8 @@ class SPENClassifier(NetworkClassifier):
         preset: how much time to spend on what is left open: "fast" tries nothing, trains two
             models and takes about two fifths of the time of "default"; "best" averages three
             networks (with trees over dense rows, a logistic regression over sparse ones), trains
-            the energy apart on cross-fitted scores of theirs, beside the ways of "default", and
+            the energy apart on cross-fitted scores of theirs, beside the ways of "default", where
+            no setting stands against that (for classes it is "default"), and
             takes one and a half to three times as long.
         linear_member: average a logistic regression of the inputs in, with as much weight as
             all networks together; networks and linear models err in different places. "auto"

@@ -70,6 +70,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         # It stands beside the settings, with its weights.
         settings["features"] = None
     settings["device"] = str(settings["device"])
+    has_base = "base" in settings
     base = base_to_json(settings.pop("base", None))
     header = {
         "kind": KIND,
@@ -93,7 +94,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     if isinstance(features, nn.Module):
         header["features"] = module_to_json(features, "features")
         tensors |= {f"features/{name}": t for name, t in weights_of(features).items()}
-    if base is not None:
+    if has_base:
         header["settings"]["base"] = base
     if bases := classifier.plan_.bases:
         scores: Any = classifier.model_.features

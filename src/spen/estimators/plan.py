@@ -189,10 +189,11 @@ class Plan:
 
     def like(self, fitted: Plan) -> Plan:
         """Return this plan, or the rival of it, with the choice that another fit has made."""
-        if fitted.cross_fit or self.cross_fit:
+        if any(plan.cross_fit or plan.is_averaged for plan in (fitted, self)):
             raise InputError(
-                "warm_start=True goes on where the energy was trained together with its features. "
-                "Set cross_fit=False in both fits, or warm_start=False."
+                "warm_start=True goes on where the energy was trained together with its features, "
+                "without a base or an average. Set cross_fit=False in both fits and leave base, "
+                "members and linear_member out; or set warm_start=False."
             )
         wanted = fitted.chosen.hidden
         plans = [plan for plan in (self, *self.rivals) if plan.chosen.hidden == wanted]

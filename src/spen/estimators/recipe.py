@@ -148,10 +148,11 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         if isinstance(stages[0].objective, CrossEntropy) and not cross_fit:
             local = stages[0]
     if settings["early_stopping"]:
-        if cross_fit:
+        if cross_fit or bases or settings["members"] > 1 or settings["linear_member"]:
             raise InputError(
-                "early_stopping stops a training run by held-out rows, and cross_fit=True has "
-                "many runs, some without such rows. Leave one of the two out."
+                "early_stopping stops a training run by held-out rows, and cross_fit=True, base, "
+                "members and linear_member have many runs, some without such rows. Leave one of "
+                "the two out."
             )
         epochs = PATIENCE if settings["early_stopping"] is True else settings["early_stopping"]
         stages = tuple(replace(each, patience=int(epochs), keep="best") for each in stages)
@@ -212,7 +213,8 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
     the labels well beat a network, which fits the rows before the energy has learned anything.
     """
     own = any(not is_auto(settings[name]) for name in ("epochs", "stages", "lr"))
-    if own or settings["preset"] == "fast":
+    # What is chosen with the network's trials would not be chosen for a rival.
+    if own or settings["preset"] == "fast" or is_auto(settings["missing"]):
         return ()
     if shape.sparse or shape.exclusive or shape.rows > VERY_MANY_ROWS:
         return ()
@@ -593,6 +595,8 @@ def check_missing(settings: dict[str, Any], has_energy: bool) -> None:
 
 def check_for_classes(settings: dict[str, Any]) -> None:
     """Refuse what is for sets of labels alone."""
+    if settings["decoding"] == "joint":
+        raise InputError("decoding='joint' is for sets of labels; y holds classes. Leave it out.")
     neutral = {"cross_fit": False, "linear_member": False, "missing": 0.0, "members": 1}
     for name, value in neutral.items():
         if settings[name] != value:

@@ -685,7 +685,11 @@ def _time(value: Any) -> datetime | None:
         return None
     if not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)
-    return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    try:
+        return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError:
+        # At the ends of time another zone has no such date.
+        return value.replace(tzinfo=None)
 
 
 def _word(value: Any) -> str:

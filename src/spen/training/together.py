@@ -130,7 +130,8 @@ def side_by_side(models: Sequence[SPEN]) -> SPEN:
     for name, _ in models[0].named_parameters():
         owner, _, last = name.rpartition(".")
         weights = torch.stack([model.get_parameter(name).detach() for model in models])
-        setattr(stacked.get_submodule(owner), last, nn.Parameter(weights))
+        trained = models[0].get_parameter(name).requires_grad
+        setattr(stacked.get_submodule(owner), last, nn.Parameter(weights, requires_grad=trained))
     for name in RATES:
         rates = tuple(getattr(model.features, name, 0.0) for model in models)
         if any(rates):
