@@ -131,7 +131,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         *,
         label_names: Sequence[Any] | None = None,
         feature_names: Sequence[str] | None = None,
-        eval_set: tuple[Any, Any] | None = None,
+        eval_set: Any = None,
         callbacks: Sequence[Callable[[Epoch], None]] = (),
         checkpoint: Path | str | None = None,
         resume: bool = False,

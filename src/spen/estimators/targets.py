@@ -246,7 +246,8 @@ def of_lists(rows: Any) -> Targets:
 
 def check_index(X: Any, other: Any, what: str) -> None:
     """Refuse DataFrames whose rows are the same ones in another order."""
-    index, its = getattr(X, "index", None), getattr(other, "index", None)
+    index: Any = getattr(X, "index", None)
+    its: Any = getattr(other, "index", None)
     if not (hasattr(index, "equals") and hasattr(its, "equals")) or index.equals(its):
         return
     if len(index) == len(its) and set(index) == set(its):
