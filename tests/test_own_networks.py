@@ -346,7 +346,7 @@ def test_a_fit_of_a_network_resumes_to_the_same_bits_and_knows_another(tmp_path,
 def test_frozen_networks_stay_frozen_side_by_side():
     X, Y = make_multilabel_classification(150, 6, n_classes=4, random_state=0)
     frozen = spen.MLP(6, 8).requires_grad_(False)
-    made = spen.SPENClassifier(features=frozen, epochs=2, random_state=0).fit(X, Y)
+    made = spen.SPENClassifier(features=frozen, epochs=2, random_state=0, device="cpu").fit(X, Y)
     kept = made.model_.features.state_dict()
     assert all(torch.equal(weight, kept[name]) for name, weight in frozen.state_dict().items())
 
