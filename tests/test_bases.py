@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Perceptron
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -160,14 +161,13 @@ def test_missing_labels_are_left_out_label_by_label(data):
 def test_weights_of_rows_reach_those_who_take_them(data):
     weight = np.where(np.arange(90) < 45, 1.0, 1e-6)
     rows = data.train.X, data.train.Y
-    for base in (LogisticRegression(), FEW, KNeighborsClassifier(3)):
+    for base in (LogisticRegression(), FEW):
         one, two = (
             spen.SPENClassifier("local", base=base, **QUICK).fit(*rows, sample_weight=given)
             for given in (None, weight)
         )
         scaled = torch.from_numpy(one.predictor_.scale(data.test.X))
-        same = torch.equal(*(clf.model_.features.of(scaled) for clf in (one, two)))
-        assert same == isinstance(base, KNeighborsClassifier)
+        assert not torch.equal(*(clf.model_.features.of(scaled) for clf in (one, two)))
 
 
 REFUSED = {
@@ -293,3 +293,24 @@ def test_no_base_stays_no_base_in_a_file(tmp_path):
     made = spen.SPENClassifier(base=None, hidden=(4,), epochs=1, random_state=0).fit(X, Y)
     made.save(tmp_path / "m.spen")
     assert spen.load(tmp_path / "m.spen").base is None
+
+
+def test_weights_reach_the_end_of_a_pipeline_or_are_refused():
+    X, Y = make_multilabel_classification(80, 5, n_classes=3, random_state=0)
+    weight = np.where(np.arange(80) < 40, 1e-6, 1.0)
+    common = {"energy": "local", "random_state": 0, "device": "cpu"}
+    logistic = make_pipeline(StandardScaler(), LogisticRegression())
+    soft = [
+        spen.SPENClassifier(base=logistic, **common).fit(X, Y, given).predict_proba(X)
+        for given in (None, weight)
+    ]
+    assert not np.allclose(*soft)
+    with pytest.raises(spen.InputError, match="takes no sample_weight"):
+        spen.SPENClassifier(base=KNeighborsClassifier(), **common).fit(X, Y, weight)
+
+
+def test_estimators_of_several_labels_are_bases_too():
+    X, Y = make_multilabel_classification(80, 5, n_classes=3, random_state=0)
+    for base in (ClassifierChain(LogisticRegression()), MultiOutputClassifier(GaussianNB())):
+        made = spen.SPENClassifier(base=base, energy="local", random_state=0).fit(X, Y)
+        assert made.predict(X).shape == Y.shape

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
@@ -67,8 +68,9 @@ class Estimator(Base):
         counts, ones = known.sum(0), np.nansum(targets, 0)
         asked = np.flatnonzero((ones > 0) & (ones < counts))
         models: list[Any] = []
-        tags = get_tags(self.estimator).classifier_tags
-        if tags is not None and tags.multi_label and len(asked) > 1:
+        tags = get_tags(self.estimator)
+        several = tags.classifier_tags is not None and tags.classifier_tags.multi_label
+        if (several or not tags.target_tags.single_output) and len(asked) > 1:
             labels = _complete(targets[:, asked], self.estimator)
             models = [self._fitted(rows.X, labels, rows.weight, seed)]
         else:
@@ -91,8 +93,17 @@ class Estimator(Base):
         if sparse.issparse(X) and not get_tags(model).input_tags.sparse:
             X = X.toarray()
         options = {}
-        if weight is not None and has_fit_parameter(model, "sample_weight"):
-            options["sample_weight"] = weight
+        if weight is not None:
+            last, prefix = model, ""
+            if isinstance(model, Pipeline):
+                name, last = model.steps[-1]
+                prefix = f"{name}__"
+            if not has_fit_parameter(last, "sample_weight"):
+                raise InputError(
+                    f"base holds {type(last).__name__}, whose fit takes no sample_weight, so rows "
+                    "could not count differently. Leave sample_weight out, or choose another base."
+                )
+            options[f"{prefix}sample_weight"] = weight
         labels = labels.astype(np.int64)
         return model.fit(X, labels.ravel() if labels.shape[1] == 1 else labels, **options)
 
