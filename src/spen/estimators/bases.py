@@ -295,7 +295,7 @@ def bases_from_json(described: list[dict[str, Any]]) -> tuple[Estimator, ...]:
 
 def _skops() -> Any:
     try:
-        import skops.io
+        import skops.io  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise InputError(
             "A base other than a forest is kept in files by skops, which is not installed. "
