@@ -1,6 +1,7 @@
 """What SPENClassifier() comes to without any tuning, beside scikit-learn's classifiers.
 
     SPEN_DATA=FOLDER python paper/scripts/first_minutes.py figures [--out DIR] [--processes N]
+    SPEN_DATA=FOLDER python paper/scripts/first_minutes.py times
 
 blocks: the paper's synthetic task with 1,500 training rows. official: Yeast, Slashdot and Bibtex by
 three metrics, each with the classifier that was asked for that metric, beside logistic regressions
@@ -185,5 +186,21 @@ def show(records: list[dict[str, Any]]) -> None:
     print(text_table(["F1", *OTHERS, "SPENClassifier()", "at least the best"], lines))
 
 
+def times() -> None:
+    """Print how long default fits take here, after imports and compiled kernels."""
+    yeast = task_of("yeast-test", 0).train
+    X, Y = make_multilabel_classification(300, 30, n_classes=6, random_state=0)[:2]
+    for name, rows in (
+        ("", Split(X[:150], Y[:150])),
+        ("300 x 30 x 6", Split(X, Y)),
+        ("Yeast", yeast),
+    ):
+        began, worked = time.perf_counter(), time.process_time()
+        spen.SPENClassifier(random_state=0, device="cpu").fit(rows.X, rows.Y)
+        took = time.perf_counter() - began, time.process_time() - worked
+        if name:
+            print(f"{name}: {took[0]:.1f} s, {took[1]:.1f} CPU s")
+
+
 if __name__ == "__main__":
-    main((figures,), "first_minutes.py", __doc__)
+    main((figures, times), "first_minutes.py", __doc__)
