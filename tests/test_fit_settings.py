@@ -155,6 +155,7 @@ def test_a_model_that_has_learned_little_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         spen.SPENClassifier(random_state=0, dropout=0.25).fit(X, Y)
+        spen.SPENClassifier(random_state=0, device="cpu").fit(X, Y)
 
 
 def test_what_is_chosen_for_a_network_is_not_claimed_of_a_rival():
