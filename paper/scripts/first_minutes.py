@@ -8,8 +8,8 @@ three metrics, each with the classifier that was asked for that metric, beside l
 as they predict by themselves. generated: ten draws of scikit-learn's multi-label generator, 300
 rows to learn from and 1,000 to judge by. small: five tables of at most 600 rows, which were named
 here before they were run (but Yeast's, Slashdot's and the horses' rows are among those on which the
-defaults were chosen, in other draws), beside ExtraTrees, a forest, logistic regressions, a chain and
-MLPClassifier, each with its best decoding out of threshold, thresholds of labels, expected F1 and
+defaults were chosen, in other draws), beside ExtraTrees, a forest, logistic regressions, a chain
+and MLPClassifier, each with its best decoding out of threshold, thresholds of labels, expected F1 and
 ½ (the best on the judging rows: to the advantage of the others, as ours has one).
 
 A run whose record is in DIR is not made again. Scores in percent; F1 is averaged over rows, and a
