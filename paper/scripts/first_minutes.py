@@ -9,8 +9,8 @@ as they predict by themselves. generated: ten draws of scikit-learn's multi-labe
 rows to learn from and 1,000 to judge by. small: five tables of at most 600 rows, which were named
 here before they were run (but Yeast's, Slashdot's and the horses' rows are among those on which the
 defaults were chosen, in other draws), beside ExtraTrees, a forest, logistic regressions, a chain
-and MLPClassifier, each with its best decoding out of threshold, thresholds of labels, expected F1 and
-½ (the best on the judging rows: to the advantage of the others, as ours has one).
+and MLPClassifier, each with its best decoding out of threshold, thresholds of labels, expected F1
+and ½ (the best on the judging rows: to the advantage of the others, as ours has one).
 
 A run whose record is in DIR is not made again. Scores in percent; F1 is averaged over rows, and a
 row empty in truth and in prediction counts 1. ± is the standard error over seeds, or over rows
