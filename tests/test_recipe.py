@@ -4,12 +4,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 
 import spen
 from spen.estimators.calibration import Calibration
-from spen.estimators.fit import Fit, Verdict, best_verdict, fit
+from spen.estimators.fit import (
+    Fit,
+    HeldOut,
+    Verdict,
+    best_verdict,
+    choose_energy,
+    fit,
+    losses_when_known,
+)
 from spen.estimators.plan import LINEAR, Base, Choice, Shape
+from spen.estimators.predictor import solve
 from spen.estimators.recipe import make_plan
 
 WIDE = Shape(rows=500, features=2000, labels=20, sparse=True, exclusive=False)
@@ -28,25 +38,39 @@ def test_wide_sparse_inputs_get_a_logistic_regression_and_a_cross_fitted_energy(
     assert plan_of(members=2) == plan_of(members=2, **APART)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"sparse": False, "rows": 2000},
-        {"exclusive": True},
-        {"features": 500},
-        {"rows": 80},
-        {"rows": 30_000},
-        {"features": 200_000},
-    ],
-)
-def test_on_other_data_the_energy_is_trained_with_its_features(other):
+@pytest.mark.parametrize("other", [{"features": 500}, {"rows": 30_000}, {"features": 200_000}])
+def test_on_other_data_the_energy_is_cross_fitted_to_networks_alone(other):
+    shape = replace(WIDE, **other)
+    assert plan_of(shape) == plan_of(shape, **APART | {"linear_member": False})
+
+
+def test_beside_it_dense_rows_try_an_energy_over_scores_that_are_linear_in_x():
+    shape = replace(WIDE, sparse=False, rows=2000)
+    plan = plan_of(shape)
+    assert replace(plan, rivals=()) == plan_of(shape, **APART | {"linear_member": False})
+    (rival,) = plan.rivals
+    assert rival.chosen.hidden == ()
+    assert not rival.cross_fit
+
+
+@pytest.mark.parametrize("other", [{"exclusive": True}, {"rows": 80}])
+def test_for_classes_and_very_few_rows_the_energy_is_trained_with_its_features(other):
     shape = replace(WIDE, **other)
     assert plan_of(shape) == plan_of(shape, **TOGETHER)
+
+
+def test_an_energy_is_tried_no_wider_than_labels_are_many():
+    widths = {20: [64, 256], 600: [64, 256, 1024]}
+    for labels, wanted in widths.items():
+        plan = plan_of(replace(WIDE, labels=labels, features=2000))
+        assert [replace(plan, energy=each).measurements for each in plan.energies] == wanted
+    assert plan_of(energy="label", cross_fit=True).energies == ()
 
 
 @pytest.mark.parametrize(
     "own",
     [
+        {"energy": "label"},
         {"energy": "conditional"},
         {"energy": "pairwise"},
         {"energy": "local"},
@@ -102,7 +126,7 @@ def test_the_whole_public_face_works_with_an_energy_trained_apart(words, tmp_pat
     assert ((soft > 0) & (soft < 1)).all()
     assert spen.example_f1(words.Y, clf.predict(words.X)) > 0.8
     assert (clf.energy(words.X, words.Y) < clf.energy(words.X, 1 - words.Y)).mean() > 0.9
-    assert clf.structure().measurements.shape == (64, 5)
+    assert clf.structure().measurements.shape[1] == 5
     # Two labels that are always alike are what the energy pulls together most.
     first, second, value = clf.structure().pairs(1)[0]
     assert {first, second} == {0, 1}
@@ -132,7 +156,7 @@ def test_trials_are_not_trained_again(words, monkeypatch):
     # Side by side with others a run differs in its last bits.
     monkeypatch.setattr("spen.estimators.fit.MOST_TOGETHER", 0)
     plan = plan_of(epochs=2)
-    plan = replace(plan, choices=(Choice((4,)), Choice((6,))), trial_folds=1)
+    plan = replace(plan, choices=(Choice((4,)), Choice((6,))), trial_folds=1, energies=())
 
     def run(plan):
         made.clear()
@@ -215,3 +239,78 @@ def test_raw_scores_are_compared_as_they_are_and_the_last_of_equal_ones_is_taken
     assert best_verdict(verdicts, raw=True) == 2
     assert best_verdict(verdicts[:2], raw=True) == 1
     assert best_verdict(verdicts[::-1], raw=True) == 1
+
+
+@pytest.mark.parametrize("labels", ["dense", "sparse", "missing"])
+def test_hidden_labels_are_judged_one_row_like_another(labels):
+    """The oracle goes row by row, label by label."""
+    random = np.random.default_rng(1)
+    scores = random.normal(size=(30, 6)).astype(np.float32)
+    truth = (random.random((30, 6)) < 0.4).astype(np.float32)
+    if labels == "missing":
+        truth[random.random(truth.shape) < 0.2] = np.nan
+    energy = spen.ScoreEnergy(6) + spen.SurpriseEnergy(6, measurements=4)
+    with torch.no_grad():
+        energy.terms[1].readout.fill_(0.8)
+    model = spen.SPEN(spen.Identity(6), energy, spen.UnitBox(6))
+    plan = plan_of(cross_fit=True)
+    given = sparse.csr_matrix(truth) if labels == "sparse" else truth
+    found = losses_when_known(model, plan.prediction, spen.Split(scores, given), 3)
+    told = np.random.default_rng(3).random(truth.shape, dtype=np.float32)
+    expected = np.zeros(30)
+    for row in range(30):
+        for share in (0.0, 0.25, 0.5):
+            known = np.where(told[row] < share, truth[row], np.nan)[None]
+            y = solve(model, plan.prediction, scores[row : row + 1], known).y[0].numpy()
+            losses = [
+                -np.log(y[k] if truth[row, k] else 1 - y[k])
+                for k in range(6)
+                if told[row, k] >= share and not np.isnan(truth[row, k])
+            ]
+            expected[row] += (np.mean(losses) if losses else 0.0) / 3
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_wide_energy_is_taken_where_it_is_clearly_better(monkeypatch):
+    """Twelve labels of which each decides the next but one: a narrow energy cannot tell them."""
+    random = np.random.default_rng(0)
+    Y = np.repeat(random.random((400, 6)) < 0.5, 2, axis=1).astype(np.float32)
+    scores = spen.Split(0.3 * random.normal(size=Y.shape).astype(np.float32), Y)
+    plan = plan_of(replace(WIDE, rows=400, labels=12), cross_fit=True, epochs=25)
+    narrow, wide = (
+        spen.ScoreEnergy.unsized() + spen.SurpriseEnergy.unsized(measurements=width)
+        for width in (1, 40)
+    )
+    folds = [(np.arange(200), np.arange(200, 400))]
+    held = HeldOut(None, None, None, 1, np.arange(400), None, scores, None)
+    work = Fit(scores, spen.UnitBox(12), 0)
+    chosen, run = choose_energy(work, replace(plan, energies=(narrow, wide)), folds, held)
+    assert chosen.energy == wide
+    assert run[0].energy.terms[1].measurements.shape == (40, 12)
+    # With as many measurements once more nothing is gained, and the narrow one is kept.
+    chosen, run = choose_energy(work, replace(plan, energies=(wide, wide)), folds, held)
+    assert chosen.energy == wide
+    monkeypatch.setattr("spen.estimators.fit.CLEARLY", 1e9)
+    assert (
+        choose_energy(work, replace(plan, energies=(narrow, wide)), folds, held)[0].energy == narrow
+    )
+
+
+def test_probabilities_are_calibrated_by_how_much_is_known():
+    """Rows of which half is known are calibrated by such rows, and others in proportion."""
+    random = np.random.default_rng(0)
+    Y = np.repeat(random.random((600, 4)) < 0.4, 2, axis=1).astype(np.float32)
+    X = Y @ random.normal(size=(8, 5)) + 2 * random.normal(size=(600, 5))
+    clf = spen.SPENClassifier(hidden=(16,), dropout=0.2, epochs=10, random_state=0).fit(X, Y)
+    half = clf.predictor_.calibration.half
+    assert half is not None
+    known = np.where(random.random(Y.shape) < 0.5, Y, np.nan)
+    soft = clf.predict_proba(X, known=known)
+    raw = clf.predictor_.solve(clf.predictor_.scale(X), known).y.numpy().clip(1e-6, 1 - 1e-6)
+    share = np.minimum(1, 2 * (~np.isnan(known)).mean(1, keepdims=True))
+    none = clf.predictor_.calibration
+    scale = none.scale + share * (half.scale - none.scale)
+    shift = none.shift + share * (half.shift - none.shift)
+    odds = scale * np.log(raw / (1 - raw)) + shift
+    hidden = np.isnan(known) & (np.abs(odds) < 9)
+    np.testing.assert_allclose(soft[hidden], (1 / (1 + np.exp(-odds)))[hidden], rtol=1e-3)

@@ -12,6 +12,8 @@ from spen.estimators.fit import Fit, fit, sharing_runs
 from spen.estimators.plan import Shape
 from spen.estimators.recipe import make_plan
 from spen.features import LabelScores
+from spen.kernels import cpu
+from spen.kernels.interface import StepRule
 
 
 def settings(**own):
@@ -46,6 +48,7 @@ def test_label_scores_are_the_log_odds_of_the_label_wise_model():
 
 def test_score_energies_pass_the_checks_of_energies():
     spen.check_energy(spen.ScoreEnergy(4) + spen.ConditionalScoreEnergy(4, measurements=3))
+    spen.check_energy(spen.ScoreEnergy(4) + spen.SurpriseEnergy(4, measurements=3))
 
 
 def test_the_conditional_energy_measures_probabilities():
@@ -213,3 +216,38 @@ def test_what_cannot_be_cross_fitted_is_said(data):
         spen.SPENClassifier(cross_fit=True, refit=False).fit(X, Y)
     with pytest.raises(spen.InputError, match="refit=False keeps"):
         spen.SPENClassifier(folds=3, refit=False).fit(X, Y)
+
+
+def test_the_surprise_energy_is_its_formula():
+    energy = spen.SurpriseEnergy(3, measurements=2)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weight in energy.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator))
+    z, y = torch.randn(4, 3, generator=generator), torch.rand(4, 3, generator=generator)
+    C, d, s, c = energy.measurements, energy.bias, energy.surprise_bias, energy.readout
+    expected = [
+        sum(
+            c[k] * torch.log1p(torch.exp(C[k] @ y[i] - s[k] * (C[k] @ torch.sigmoid(z[i])) + d[k]))
+            for k in range(2)
+        )
+        for i in range(4)
+    ]
+    assert torch.allclose(energy.bind(Context(z)).value(y), torch.stack(expected), atol=1e-5)
+
+
+def test_dropped_measurements_stay_dropped_for_a_whole_inference_run():
+    energy = spen.SurpriseEnergy(3, measurements=400, dropout=0.25)
+    context = Context(torch.zeros(50, 3))
+    (block,) = energy.bind(context, torch.Generator().manual_seed(0)).blocks
+    kept = block.readout != 0
+    assert kept.float().mean().item() == pytest.approx(0.75, abs=0.02)
+    assert not kept.all(0).any()
+    assert torch.allclose(block.readout, energy.readout * kept / 0.75)
+    assert energy.bind(context).blocks[0].readout is energy.readout
+    rows = torch.tensor([3, 1])
+    assert block.select(rows).readout.equal(block.readout[rows])
+    # A kernel that takes one readout for all rows must not see it.
+    start = torch.full((50, 3), 0.5)
+    form = energy.bind(context, torch.Generator())
+    assert "in its own way" in cpu.refusal(form, StepRule(lr=0.1), start, None)

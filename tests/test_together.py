@@ -24,7 +24,8 @@ def model_of(kind, seed, **rates):
     }[kind]()
     local = spen.LocalEnergy(features.n_features, 4)
     if kind == "scores":
-        local = spen.ScoreEnergy(4)
+        energy = spen.ScoreEnergy(4) + spen.SurpriseEnergy(4, measurements=3)
+        return spen.SPEN(features, energy, spen.UnitBox(4), seed=seed)
     energy = local + spen.LabelEnergy(4, measurements=3, nonlinearity="softplus", initial="neutral")
     return spen.SPEN(features, energy, spen.UnitBox(4), seed=seed)
 

@@ -26,6 +26,7 @@ from spen.energies.pairwise import ConditionalPairwiseEnergy as ConditionalPairw
 from spen.energies.pairwise import PairwiseEnergy as PairwiseEnergy
 from spen.energies.scores import ConditionalScoreEnergy as ConditionalScoreEnergy
 from spen.energies.scores import ScoreEnergy as ScoreEnergy
+from spen.energies.scores import SurpriseEnergy as SurpriseEnergy
 from spen.energies.terms import Entropy as Entropy
 from spen.energies.terms import LossAugmentation as LossAugmentation
 from spen.energies.terms import StepRates as StepRates

@@ -287,3 +287,30 @@ def test_one_solve_for_both_or_two_is_the_same(term):
     hidden = torch.where(given.isnan(), log_loss(y_given, target), 0.0)
     assert 0 < hidden.count_nonzero() < hidden.numel()
     assert torch.allclose(loss, (log_loss(y, target) + hidden).sum(1), atol=1e-5)
+
+
+def test_without_the_free_loss_hidden_labels_teach_everything():
+    """The oracle: the log loss of what one solve with the revealed labels leaves, hidden ones."""
+    energy = spen.ScoreEnergy(5) + spen.SurpriseEnergy(5, measurements=3)
+    model = spen.SPEN(spen.Identity(5), energy, spen.UnitBox(5), seed=0)
+    generator = torch.Generator().manual_seed(1)
+    z, target = torch.randn(6, 5, generator=generator), torch.ones(6, 5)
+    target[:, ::2] = 0
+    observed = torch.rand(6, 5, generator=generator) < 0.8
+    stopping = spen.Stopping(3, objective_rtol=0.0, iterate_atol=0.0)
+    inference = spen.Descent(spen.MirrorDescent(lr=1.0, momentum=0.0), stopping)
+    objective = spen.UnrolledLikelihood(1.0, "local", reveal=0.9, free=False)
+    context = model.context(z, target=target, observed=observed)
+    loss = objective.loss(model, inference, context, torch.Generator().manual_seed(7))
+    given = objective._reveal_labels(context, target, torch.Generator().manual_seed(7))
+    assert not given[~observed].isnan().logical_not().any()
+    y = objective.predict(model, inference, replace(context, known=given)).y
+    each = -torch.where(target == 1, y, 1 - y).log() * (given.isnan() & observed)
+    assert torch.allclose(loss, each.sum(1), atol=1e-5)
+    gradients = torch.autograd.grad(loss.sum(), list(energy.parameters()))
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
+    # Without a generator nothing is revealed: the loss of a prediction.
+    alone = objective.loss(model, inference, context)
+    assert torch.allclose(
+        alone, spen.UnrolledLikelihood(1.0, "local").loss(model, inference, context)
+    )

@@ -76,7 +76,8 @@ class Block:
     Attributes:
         measurements: C, (m, L), shared by all rows; of k models side by side, (k, m, L).
         bias: b, (m,) when shared or (n, m) when it depends on x.
-        readout: c, (m,), shared by all rows; of models side by side, (n, m).
+        readout: c, (m,), shared by all rows; (n, m) of models side by side, and in training
+            where each row drops measurements of its own.
         nonlinearity: g.
         never_negative: whether c cannot be below zero, whatever training does.
     """
@@ -89,7 +90,8 @@ class Block:
 
     def select(self, rows: Tensor) -> Block:
         """Return the block of some rows."""
-        return self if self.bias.ndim == 1 else replace(self, bias=self.bias[rows])
+        own = {name: getattr(self, name) for name in ("bias", "readout")}
+        return replace(self, **{name: each[rows] for name, each in own.items() if each.ndim == 2})
 
     def stack(self, other: Block) -> Block:
         """Return the block of these rows and then those of another."""

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from spen.batch.context import Context
-from spen.batch.groups import in_turns
+from spen.batch.groups import in_turns, linear
+from spen.energies.base import Energy
+from spen.energies.form import Block, Form
+from spen.energies.form import nonlinearity as named_nonlinearity
 from spen.energies.label import ConditionalEnergy
 from spen.energies.local import LocalEnergy
-from spen.errors import check_whole
-from spen.features import fill_normal
+from spen.errors import check_settings, check_whole
+from spen.features import drop, fill_normal
 
 
 class ScoreEnergy(LocalEnergy):
@@ -81,3 +84,76 @@ class ConditionalScoreEnergy(ConditionalEnergy):
         super().reset(generator)
         nn.init.zeros_(self.feature_weight)
         fill_normal(self.readout, 0.01, generator)
+
+
+class SurpriseEnergy(Energy):
+    """E(y) = c·g(C y − s∘(C σ(z)) + d), where the features z are the labels' log-odds.
+
+    A measurement with s = 1 sees by how much a labelling differs from what the label-wise model
+    expects: it is at rest where y is as expected, whatever x is, so a label that is known speaks
+    by its surprise. One with s = 0 sees y alone: which labels are on, and how many. s is learned,
+    and starts at 0 and 1 in turns; either alone is worse on some data.
+
+    Measurements are dropped in training, the same ones in all steps of an inference run: labels
+    are to say much about each other through many of them, none of which fits the rows alone.
+
+    Args:
+        n_labels: L.
+        measurements: the number of rows of C.
+        nonlinearity: g: relu, hardtanh, softplus or sigmoid.
+        dropout: the share of measurements that each row does without in training.
+
+    >>> energy, z = SurpriseEnergy(4, measurements=2), torch.randn(1, 4)
+    >>> _ = energy.surprise_bias.data.fill_(1.0)
+    >>> at_rest = energy.bind(Context(z)).value(z.sigmoid())
+    >>> torch.allclose(at_rest, energy.bind(Context(-z)).value((-z).sigmoid()))
+    True
+    """
+
+    SCALE = 0.5
+    """Of C at first, whatever L is: one known label among thousands has to move a measurement to
+    where g bends."""
+
+    def __init__(
+        self,
+        n_labels: int,
+        measurements: int,
+        nonlinearity: str = "softplus",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_whole(measurements, "measurements")
+        self.n_features = self.n_labels = n_labels
+        self.nonlinearity = named_nonlinearity(nonlinearity)
+        self.dropout = dropout
+        check_settings(self, n_labels="whole", dropout="share")
+        self.measurements = nn.Parameter(torch.empty(measurements, n_labels))
+        self.bias = nn.Parameter(torch.empty(measurements))
+        # A "bias": a weight decay would draw it to zero, and neither end is neutral.
+        self.surprise_bias = nn.Parameter(torch.empty(measurements))
+        self.readout = nn.Parameter(torch.empty(measurements))
+        self.reset(torch.Generator().manual_seed(0))
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
+        rows = context.n_rows
+        bias, share, readout = (
+            in_turns(vector, rows) for vector in (self.bias, self.surprise_bias, self.readout)
+        )
+        bias = bias - share * linear(context.features.sigmoid(), self.measurements)
+        if self.dropout and generator is not None:
+            readout = drop(readout.expand(rows, -1), self.dropout, generator)
+        block = Block(self.measurements, bias, readout, self.nonlinearity)
+        return Form(constant=bias.new_zeros(rows), blocks=(block,))
+
+    def reset(self, generator: torch.Generator) -> None:
+        fill_normal(self.measurements, self.SCALE, generator)
+        nn.init.zeros_(self.bias)
+        with torch.no_grad():
+            self.surprise_bias.copy_(torch.arange(len(self.bias)) % 2)
+        fill_normal(self.readout, 0.01, generator)
+
+    def extra_repr(self) -> str:
+        return (
+            f"n_labels={self.n_labels}, measurements={len(self.bias)}, "
+            f"nonlinearity={self.nonlinearity.name!r}, dropout={self.dropout}"
+        )

@@ -37,11 +37,15 @@ class Calibration:
         scale: below 1 it softens probabilities, which overfitted networks need.
         shift: (L,) added to the log-odds of each label; zero for classes.
         exclusive: True for classes.
+        half: that of rows of which half of the labels are known, or None where it is the same. In
+            between, scales and shifts are in between. Known labels say much about the others, and
+            how far to trust that is another question than how far to trust a network.
     """
 
     scale: float
     shift: np.ndarray
     exclusive: bool
+    half: Calibration | None = None
 
     @classmethod
     def of(cls, truth: np.ndarray, soft: np.ndarray, exclusive: bool) -> Calibration:
@@ -74,15 +78,19 @@ class Calibration:
         """Whether it leaves probabilities as they are."""
         return self.scale == 1 and not self.shift.any()
 
-    def apply(self, soft: Any) -> Any:
+    def apply(self, soft: Any, known: Tensor | None = None) -> Any:
         """Return calibrated probabilities as float32, strictly inside (0, 1).
 
         Args:
             soft: (n, L) probabilities, as a tensor or an array; what comes back is one too, and a
                 tensor stays on its device.
+            known: (n, L) labels that were known, nan where they were not; None means none.
         """
         if not isinstance(soft, Tensor):
-            return self.apply(torch.from_numpy(np.asarray(soft))).numpy()
+            return self.apply(torch.from_numpy(np.asarray(soft)), known).numpy()
+        if known is not None and self.half is not None:
+            share = 1 - torch.isnan(known).double().mean(1, keepdim=True)
+            return self._between(soft, (2 * share).clamp_max(1).to(soft.device))
         if self.neutral:
             return soft.float()
         y = soft.to(torch.float64, copy=True)
@@ -91,6 +99,14 @@ class Calibration:
             dual = (dual - dual.amax(1, keepdim=True)).clamp_min(-DUAL_LIMIT)
             return torch.softmax(dual, 1).float()
         dual = y.logit_(SURE).mul_(self.scale).add_(self._shift.to(y.device))
+        return dual.clamp_(-DUAL_LIMIT, DUAL_LIMIT).sigmoid_().float()
+
+    def _between(self, soft: Tensor, weight: Tensor) -> Tensor:
+        """Return probabilities of rows by how near (n, 1) they are to having half known."""
+        assert self.half is not None
+        scale = self.scale + weight * (self.half.scale - self.scale)
+        shift = torch.lerp(self._shift.to(weight), self.half._shift.to(weight), weight)
+        dual = scale * soft.double().logit(SURE) + shift
         return dual.clamp_(-DUAL_LIMIT, DUAL_LIMIT).sigmoid_().float()
 
     @cached_property

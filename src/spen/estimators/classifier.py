@@ -132,7 +132,7 @@ class SPENClassifier(NetworkClassifier):
     ((100, 16), (100, 16))
     """
 
-    energy: Any = field(default="label", kw_only=False)  # a name, or an UnsizedEnergy
+    energy: Any = field(default="auto", kw_only=False)  # a name, or an UnsizedEnergy
     inference: str | Inference = field(default="auto", kw_only=False)
     objective: str | Objective = field(default="unrolled", kw_only=False)
     cross_fit: str | bool = "auto"

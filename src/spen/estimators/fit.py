@@ -17,15 +17,16 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from spen.batch.limits import limits
 from spen.batch.splits import Split
-from spen.domains import Domain, Simplex
+from spen.domains import Domain, Simplex, UnitBox
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.errors import InputError, UndertrainedWarning
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import BEST_FOR, decode, tune_decodings
-from spen.estimators.plan import LINEAR, Plan
+from spen.estimators.plan import LINEAR, Plan, Prediction
 from spen.estimators.predictor import Predictor, level_of_caller, lowest, solve
 from spen.estimators.progress import SILENT, Progress, epochs_of, in_words, showing
 from spen.estimators.scaling import Scaling
@@ -208,9 +209,10 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words
     scored = work.hold_out(label_wise, folds, trial)
     if scored is not trial:
         progress.tried("label-wise models", scored.verdict.score)
+    plan, begun = choose_energy(work, plan, folds, scored)
     progress.begin("training the energy")
-    soft, joint, (energy, history) = cross_fitted(work, plan, folds, scored)
-    verdict = judge(plan, work.domain, densified(scored.scores.Y), soft, joint)
+    judged, predicted, (energy, history) = cross_fitted(work, plan, folds, scored, begun)
+    verdict = judge(plan, work.domain, densified(scored.scores.Y[judged]), *predicted)
 
     def finish() -> Fitted:
         progress.begin("training label-wise models on all rows")
@@ -221,30 +223,118 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words
             features = LabelScores(label_wise_parts(model))
         whole = SPEN(features, energy.energy, work.domain).to(work.device)
         ended = replace(plan, decoding=verdict.decoding, rivals=())
-        warn_if_undertrained(plan, work.domain, replace(scored, verdict=verdict, history=history))
+        held = replace(scored, verdict=verdict, history=history, scores=scored.scores.rows(judged))
+        warn_if_undertrained(plan, work.domain, held)
         kept = verdict.calibration, verdict.tuned, verdict.score
         return Fitted(whole, ended, *kept, history, refit_history)
 
     return Attempt(verdict, finish)
 
 
-def cross_fitted(
-    work: Fit, plan: Plan, folds: Folds, scored: HeldOut
-) -> tuple[np.ndarray, np.ndarray | None, tuple[SPEN, History]]:
-    """Return what energies predict of held-out rows (n, L), each trained on the other folds', and
-    an energy that is trained on all of them.
+ENOUGH_JUDGES = 1500
+"""Held-out rows that calibrate and tune an energy over cross-fitted scores; of more, one fold."""
 
-    In between are the labellings of the lowest energy, where they may be wanted.
+MOST_JUDGES = 4096
+"""Held-out rows by which the width of an energy is chosen."""
+
+SHARES = (0.0, 0.25, 0.5)
+"""Of labels that are known, where the width of an energy is chosen by the others."""
+
+CLEARLY = 2.0
+"""Standard errors by which a wider energy has to be better than a narrow one."""
+
+
+def choose_energy(
+    work: Fit, plan: Plan, folds: Folds, scored: HeldOut
+) -> tuple[Plan, tuple[SPEN, History] | None]:
+    """Return the plan with the narrowest energy that no wider one clearly beats, and its run.
+
+    Each is trained on the first fold's scores, and judged by what it says of hidden labels of the
+    rows that the fold holds out, where none, a quarter or a half of the labels are known. The
+    first that is no better than the one before ends the trials.
     """
-    parts = [np.flatnonzero(np.isin(scored.rows, kept)) for kept, _ in folds]
-    runs = work.run_energies(plan, scored.scores, [*parts, np.arange(len(scored.rows))])
-    softs, joints = [], []
-    for (model, _), (_, held) in zip(runs, folds, strict=False):
-        own = scored.scores.rows(np.flatnonzero(np.isin(scored.rows, held)))
+    if len(plan.energies) < 2:
+        return plan, None
+    (kept, held), *_ = [_positions(scored, fold) for fold in folds]
+    rows, judges = scored.scores.rows(kept), scored.scores.rows(held[:MOST_JUDGES])
+    best: tuple[Plan, tuple[SPEN, History], np.ndarray] | None = None
+    for energy in plan.energies:
+        wider = replace(plan, energy=energy, energies=())
+        width = wider.measurements
+        work.progress.begin(f"trying an energy of {width} measurements")
+        run = work.run_energy(wider, rows)
+        losses = losses_when_known(run[0], plan.prediction, judges, work.seed)
+        work.progress.tell(f"{width} measurements: log loss of hidden labels {losses.mean():.5f}")
+        if best is not None:
+            gains = best[2] - losses
+            if gains.mean() <= CLEARLY * gains.std() / np.sqrt(len(gains)):
+                break
+        best = wider, run, losses
+    assert best is not None
+    return best[0], best[1]
+
+
+def losses_when_known(
+    model: SPEN, prediction: Prediction, rows: Split, seed: int, shares: Sequence[float] = SHARES
+) -> np.ndarray:
+    """Return the mean log loss (n,) of the labels that stay hidden, averaged over shares of known
+    ones, which are drawn at random."""
+    draws, losses = np.random.default_rng(seed), np.zeros(len(rows))
+    step = limits.rows_at_once(model.domain.size)
+    for first in range(0, len(rows), step):
+        part = rows.rows(np.arange(first, min(first + step, len(rows))))
+        truth = torch.from_numpy(densified(part.Y))
+        told = torch.from_numpy(draws.random(truth.shape, dtype=np.float32))
+        for share in shares:
+            known = torch.where(told < share, truth, torch.nan) if share else None
+            y = solve(model, prediction, part.X, known).y.cpu()
+            counts = ~torch.isnan(truth) & (told >= share)
+            each = model.domain.log_loss(y, truth.nan_to_num()) * counts
+            mean = each.sum(1) / counts.sum(1).clamp_min(1)
+            losses[first : first + len(mean)] += mean.numpy() / len(shares)
+    return losses
+
+
+def cross_fitted(
+    work: Fit,
+    plan: Plan,
+    folds: Folds,
+    scored: HeldOut,
+    begun: tuple[SPEN, History] | None = None,
+) -> tuple[np.ndarray, tuple[Any, ...], tuple[SPEN, History]]:
+    """Return which of the scored rows were held out (those of the first fold, where they are
+    enough), what energies predict of them, each trained on the other folds', for ``judge``, and an
+    energy that is trained on all scored rows.
+
+    Args:
+        work: the fit.
+        plan: of the energy.
+        folds: (kept, held out) row numbers.
+        scored: what label-wise models say of the rows that they have not seen.
+        begun: the energy that the first fold has trained already, or None.
+    """
+    judged = folds[:1] if len(folds[0][1]) >= ENOUGH_JUDGES else folds
+    parts = [_positions(scored, fold) for fold in judged]
+    rest = [kept for kept, _ in parts[begun is not None :]]
+    every = np.arange(len(scored.rows))
+    runs = work.run_energies(plan, scored.scores, [*rest, every])
+    runs = [begun, *runs] if begun else runs
+    softs, joints, halves = [], [], []
+    for (model, _), (_, held) in zip(runs, parts, strict=False):
+        own = scored.scores.rows(held)
         softs.append(solve(model, plan.prediction, own.X).y.cpu().numpy())
+        halves.append(half_known(work, model, plan, own))
         if plan.wants_joint:
             joints.append(lowest(model, plan.prediction, own.X).y.cpu().numpy())
-    return np.concatenate(softs), np.concatenate(joints) if joints else None, runs[-1]
+    joint = np.concatenate(joints) if joints else None
+    held = np.concatenate([held for _, held in parts])
+    return held, (np.concatenate(softs), joint, _joined(halves)), runs[-1]
+
+
+def _positions(scored: HeldOut, fold: tuple[np.ndarray, np.ndarray]) -> tuple[Any, Any]:
+    """Return where the kept and the held-out rows of a fold stand among the scored ones."""
+    kept, held = (np.flatnonzero(np.isin(scored.rows, part)) for part in fold)
+    return kept, held
 
 
 def folds_by(
@@ -302,6 +392,7 @@ def judge(
     truth: np.ndarray,
     soft: np.ndarray,
     joint: np.ndarray | None = None,
+    half: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Verdict:
     """Calibrate, tune and score the predictions of held-out rows.
 
@@ -311,9 +402,31 @@ def judge(
         truth: (n, L) of 0 and 1; nan marks a missing label.
         soft: (n, L) what inference left.
         joint: (n, L) the labellings of the lowest energy, where they may be wanted.
+        half: truth and prediction of rows of which half of the labels were known, see
+            ``half_known``, where that is calibrated by itself.
     """
     with threads_for(soft.size):
-        return _judge(plan, domain, truth, soft, joint)
+        verdict = _judge(plan, domain, truth, soft, joint)
+        if half is None:
+            return verdict
+        apart = Calibration.of(*half, exclusive=False)
+        return replace(verdict, calibration=replace(verdict.calibration, half=apart))
+
+
+def half_known(work: Fit, model: SPEN, plan: Plan, rows: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is hidden (n, L), nan elsewhere, and what is predicted of it, where a random half
+    of each row's labels is known."""
+    rows = rows.rows(np.arange(min(len(rows), MOST_JUDGES)))
+    truth = densified(rows.Y)
+    shown = np.random.default_rng(work.seed).random(truth.shape, dtype=np.float32) < 0.5
+    known = torch.from_numpy(np.where(shown, truth, np.nan))
+    soft = solve(model, plan.prediction, rows.X, known).y.cpu().numpy()
+    return np.where(shown, np.nan, truth), soft
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Any:
+    """Return the parts one after the other, or None of none."""
+    return tuple(map(np.concatenate, zip(*parts, strict=True))) if parts else None
 
 
 def _judge(
@@ -455,6 +568,8 @@ class Fit:
         joints = [begun.joint] if begun and begun.joint is not None else []
         runs = [(begun.model, begun.history)] if begun else []
         first = begun.folds if begun else 0
+        has_energy = len(plan.energy.terms) > 1 and isinstance(self.domain, UnitBox)
+        halves = []
         for number, (kept, held) in enumerate(folds[first:], first + 1):
             self.progress.fold(number, len(folds))
             rows = self.rows.rows(held)
@@ -464,11 +579,14 @@ class Fit:
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
             if plan.wants_joint:
                 joints.append(lowest(runs[-1][0], plan.prediction, rows.X).y.cpu().numpy())
+            if has_energy and not plan.raw:
+                halves.append(half_known(self, runs[-1][0], plan, rows))
         numbers = np.concatenate([held for _, held in folds])
         rows = self.rows.rows(numbers)
         soft = torch.cat(softs)
         joint = np.concatenate(joints) if plan.wants_joint else None
-        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint)
+        half = _joined(halves)
+        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint, half)
         scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
         split = Split(scores, rows.Y, rows.weight)
         return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split, joint)

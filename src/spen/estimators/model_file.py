@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals")
+NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals", "energies")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 
@@ -108,6 +108,8 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "length": scaling.length,
         "calibration_scale": calibration.scale,
         "calibration_shift": calibration.shift,
+        "calibration_half_scale": calibration.half and calibration.half.scale,
+        "calibration_half_shift": calibration.half and calibration.half.shift,
     } | {f"tuned/{name}": value for name, value in predictor.tuned.items()}
     arrays |= {f"encoder/{name}": value for name, value in weights.items()}
     for name, array in arrays.items():
@@ -209,15 +211,21 @@ def _rebuild(
     )
     if (scaling.shift is None) == (scaling.length is None):
         raise CheckpointError("It holds no rule for scaling features, or two.")
+
+    def calibration(name: str) -> Calibration:
+        """Return the calibration whose numbers have this name."""
+        scale, shift = array(f"{name}_scale", least=SMALLEST), array(f"{name}_shift", size)
+        return Calibration(scale, shift, exclusive)
+
+    # Files from before known labels had one of their own have but the first.
+    half = calibration("calibration_half") if "calibration_half_scale" in tensors else None
     # By now the width is that of what is there.
     build = partial(plan.build, width, Simplex(size) if exclusive else UnitBox(size), seed=0)
     refit_history = header["refit_history"]
     fitted = Fitted(
         model=with_weights(build, _weights(plan, tensors)).to(usable_device(device)),
         plan=plan,
-        calibration=Calibration(
-            array("calibration_scale", least=SMALLEST), array("calibration_shift", size), exclusive
-        ),
+        calibration=replace(calibration("calibration"), half=half),
         tuned=tuned,
         score=float(header["held_out_score"]),
         history=history_from_json(header["history"] or []),

@@ -141,6 +141,8 @@ class Plan:
         raw: whether to take things as they are: no start at the labels' frequencies, no
             calibration, and held-out scores are compared without a look at the log loss.
         rivals: plans whose whole training is tried too; held-out rows choose.
+        energies: where ``cross_fit``, energies that are tried in place of ``energy``, each wider
+            than the one before; held-out rows choose.
     """
 
     choices: tuple[Choice, ...]
@@ -163,11 +165,17 @@ class Plan:
     metric: str = "f1"
     raw: bool = False
     rivals: tuple[Plan, ...] = ()
+    energies: tuple[UnsizedEnergy, ...] = ()
 
     @property
     def is_averaged(self) -> bool:
         """Whether label-wise scores are an average."""
         return self.members > 1 or self.linear_member or bool(self.bases)
+
+    @property
+    def measurements(self) -> int:
+        """How many measurements its energies make of y; 0 where they make none."""
+        return sum(term.settings.get("measurements", 0) for term in self.energy.terms)
 
     @property
     def chosen(self) -> Choice:

@@ -83,12 +83,13 @@ class Predictor:
 
     def calibrate(self, y: Tensor, known: Any = None) -> Tensor:
         """Return probabilities of what inference left, (n, L); known labels keep their value."""
+        held = None if known is None else torch.as_tensor(known)
         with threads_for(y.numel()):
-            soft = self.calibration.apply(y)
-        if known is None:
+            soft = self.calibration.apply(y, held)
+        if held is None:
             return soft
         domain = self.model.domain
-        return domain.hold(soft, domain.complete_known(torch.as_tensor(known).to(soft)))
+        return domain.hold(soft, domain.complete_known(held.to(soft)))
 
     def chunks(self, X: Any, labels: Any = None) -> Iterator[tuple[Any, Any]]:
         """Yield rows and what is said of their labels, as many at a time as limits allow."""

@@ -34,6 +34,9 @@ class Progress:
     def left(self, epochs: int) -> None:
         """Say how many epochs are still to come, once that is known."""
 
+    def tell(self, words: str) -> None:
+        """Say what was found, where there is a line for it."""
+
 
 SILENT = Progress()
 

@@ -16,7 +16,7 @@ from spen.energies.convex import ConvexEnergy
 from spen.energies.label import ConditionalEnergy, LabelEnergy
 from spen.energies.local import LocalEnergy
 from spen.energies.pairwise import PairwiseEnergy
-from spen.energies.scores import ConditionalScoreEnergy, ScoreEnergy
+from spen.energies.scores import ConditionalScoreEnergy, ScoreEnergy, SurpriseEnergy
 from spen.errors import (
     InputError,
     check_settings,
@@ -44,6 +44,7 @@ DROPOUTS = ((0.25, 0.0), (0.5, 0.2), (0.7, 0.2))
 
 SMOOTH: dict[str, Any] = {"nonlinearity": "softplus", "measurements": MEASUREMENTS}
 ENERGIES: dict[str, UnsizedEnergy | None] = {
+    "auto": LabelEnergy.unsized(**SMOOTH, initial="neutral"),
     "label": LabelEnergy.unsized(**SMOOTH, initial="neutral"),
     "conditional": ConditionalEnergy.unsized(**SMOOTH),
     "convex": ConvexEnergy.unsized(measurements=MEASUREMENTS),
@@ -53,7 +54,14 @@ ENERGIES: dict[str, UnsizedEnergy | None] = {
 THROUGH_INFERENCE = (UnrolledLikelihood, EndToEnd)
 """Objectives that train everything at once, without a label-wise model to start from."""
 
-CROSS_FITTED = ENERGIES | {"conditional": ConditionalScoreEnergy.unsized(**SMOOTH)}
+WIDTHS = (64, 256, 1024)
+"""Measurements of energies that are trained on cross-fitted scores: wider ones where they pay."""
+
+SURPRISES = tuple(SurpriseEnergy.unsized(measurements=width, dropout=0.25) for width in WIDTHS)
+CROSS_FITTED = ENERGIES | {
+    "auto": SURPRISES[0],
+    "conditional": ConditionalScoreEnergy.unsized(**SMOOTH),
+}
 CROSS_FIT_FOLDS = 3
 MISSING = (0.1, 0.25, 0.5)
 """Shares of missing labels that are tried where they are to be chosen."""
@@ -61,7 +69,7 @@ MISSING = (0.1, 0.25, 0.5)
 AUTO = ("inference", "hidden", "dropout", "input_dropout", "weight_decay", "epochs", "batch_size")
 DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "lr", "stages"), "auto")
 DEFAULTS |= {"preset": "default", "early_stopping": False}
-DEFAULTS |= {"energy": "label", "objective": "unrolled", "missing": 0.0}
+DEFAULTS |= {"energy": "auto", "objective": "unrolled", "missing": 0.0}
 DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False, "base": None}
 DEFAULTS |= {"features": None, "features_lr": None}
 """What make_plan takes where a classifier has no such setting."""
@@ -82,6 +90,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         shape: of the data.
     """
     settings = DEFAULTS | settings
+    own_way = settings["cross_fit"] is True
     settings |= preset_of(settings, shape)
     if is_auto(settings["base"]):
         settings["base"] = TREES_BESIDE if _wants_trees(settings, shape) else None
@@ -105,6 +114,9 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     missing = own.get("missing", 0.0)
     objective = _objective(settings["objective"], shape, missing, settings["inference"])
     energy = _energy(settings["energy"], cross_fit)
+    if cross_fit and isinstance(objective, UnrolledLikelihood) and not objective.f1:
+        # Scores that are given do not learn, so the energy may learn from hidden labels alone.
+        objective = replace(objective, free=not objective.reveal)
     inference = _inference(settings["inference"], objective)
     first = ("features", "local") if hidden or features is not None else ("local",)
     label_wise = CrossEntropy(missing=missing)
@@ -116,9 +128,8 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         every = Stage("all", objective, inference, parts=(*first, "global"), **common)
         stages = (every,)
         if cross_fit:
-            # The scores that this starts from are known; what is small learns quickly.
-            rates = {"lr": ENERGY_RATE, "parts": ("local", "global"), "name": "energy"}
-            stages = (replace(every, **rates),)
+            own_pace = {"parts": ("local", "global"), "name": "energy"} | _pace(own, shape)
+            stages = (replace(every, **own_pace),)
         elif not isinstance(objective, THROUGH_INFERENCE):
             # The paper's recipe: a margin wants a label-wise model to start from.
             fewer = max(1, common["epochs"] // 4)
@@ -176,12 +187,33 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         members=networks,
         linear_member=bool(settings["linear_member"]),
         bases=bases,
+        energies=_widths(energy, shape) if cross_fit and is_auto(settings["energy"]) else (),
     )
-    together = len(plan.energy.terms) > 1 and not cross_fit
-    apart = settings["base"] is TREES_BESIDE or settings["preset"] == "best"
-    if hidden and is_auto(settings["hidden"]) and (together or apart):
+    if hidden and is_auto(settings["hidden"]) and len(energy.terms) > 1 and not own_way:
         return replace(plan, rivals=_rivals(settings, shape))
     return plan
+
+
+def _pace(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return rates, batches and epochs of an energy over scores that are given.
+
+    It learns best by many small steps, however long the label-wise models took. The scales and
+    shifts of labels, which rare ones would fit to the few rows that have them, learn slowly.
+    """
+    batch = int(np.clip(2 ** round(math.log2(shape.rows / 16)), 32, 256))
+    batch = own.get("batch_size", batch)
+    epochs = own.get("epochs", max(4, round(ENERGY_STEPS * batch / shape.rows)))
+    return {"batch_size": batch, "epochs": epochs, "lr": RATE, "global_lr": SURPRISE_RATE}
+
+
+ENERGY_STEPS, SURPRISE_RATE = 1500, 3e-2
+
+
+def _widths(narrow: UnsizedEnergy, shape: Shape) -> tuple[UnsizedEnergy, ...]:
+    """Return the energies that are worth a trial: not many more measurements than labels."""
+    some = [WIDTHS[0], *(w for w in WIDTHS[1:] if w <= max(WIDTHS[1], 2 * shape.labels))]
+    local = UnsizedEnergy(narrow.terms[:1])
+    return tuple(local + energy for _, energy in zip(some, SURPRISES, strict=False))
 
 
 TREES_BESIDE = ("extra_trees", "network")
@@ -264,24 +296,29 @@ BEST_MEMBERS = 3
 def averaging_of(settings: dict[str, Any], shape: Shape) -> dict[str, bool]:
     """Decide cross_fit and linear_member where they are "auto".
 
-    Of inputs that are many and mostly absent a logistic regression and a network learn
-    different things, so that their average is better than either; and an energy can be trained
-    on an average only apart. Of few or dense inputs the two learn alike or a network learns
-    more, and an energy that is trained together with its features is as good or better.
+    An energy that is trained apart, on scores of rows that were held out, learns more of what
+    labels say about each other: features cannot explain it away by fitting the rows. Of inputs
+    that are many and mostly absent a logistic regression and a network learn different things, so
+    that their average is better than either.
     """
     given = {name: settings[name] for name in ("cross_fit", "linear_member")}
     for name, value in given.items():
         if not (is_auto(value) or isinstance(value, bool | np.bool_)):
             raise InputError(f"{name} must be True, False or 'auto'; received {value!r}.")
-    pays = (
-        shape.sparse
-        and not shape.exclusive
-        and WIDE_INPUTS <= shape.features <= LARGEST_LINEAR // shape.labels
-        and VERY_FEW_ROWS <= shape.rows <= VERY_MANY_ROWS
+    apart = (
+        is_auto(given["cross_fit"])
+        and _trains_apart(settings)
+        and not (shape.exclusive or shape.held_given or settings["early_stopping"])
+        and shape.rows >= VERY_FEW_ROWS
     )
-    auto = pays and is_auto(given["cross_fit"]) and _trains_apart(settings)
-    auto = auto and not settings["early_stopping"] and not shape.held_given
-    return {name: auto if is_auto(value) else bool(value) for name, value in given.items()}
+    linear = (
+        apart
+        and shape.sparse
+        and WIDE_INPUTS <= shape.features <= LARGEST_LINEAR // shape.labels
+        and shape.rows <= VERY_MANY_ROWS
+    )
+    auto = {"cross_fit": apart, "linear_member": linear}
+    return {name: auto[name] if is_auto(v) else bool(v) for name, v in given.items()}
 
 
 def has_base(settings: dict[str, Any]) -> bool:
@@ -321,7 +358,7 @@ def averaging_by_base(settings: dict[str, Any], shape: Shape) -> dict[str, Any]:
 
 def _trains_apart(settings: dict[str, Any]) -> bool:
     """Return whether no setting stands against training the energy apart."""
-    words = {"energy": "label", "objective": "unrolled", "inference": "auto", "stages": "auto"}
+    words = {"energy": "auto", "objective": "unrolled", "inference": "auto", "stages": "auto"}
     own = any(not isinstance(settings[k], str) or settings[k] != words[k] for k in words)
     # Cross-fitting holds out every row once, and ends with models of all rows.
     shares = settings["folds"] == 1 or settings["held_out"] != HELD_OUT or not settings["refit"]
@@ -493,7 +530,8 @@ def _inference(value: Any, objective: Objective) -> Inference:
     if isinstance(objective, EndToEnd):
         return Descent(MirrorDescent(lr=0.5, momentum=0.0), Stopping(max_steps=10))
     if isinstance(objective, UnrolledLikelihood):
-        return Descent(MirrorDescent(lr=1.0, momentum=0.0), Stopping(max_steps=5))
+        steps = 5 if objective.free else 3
+        return Descent(MirrorDescent(lr=1.0, momentum=0.0), Stopping(max_steps=steps))
     return Descent(MirrorDescent(lr=0.05, momentum=0.8), Stopping(max_steps=100))
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from spen.batch.context import Context
+from spen.domains import DUAL_LIMIT
 from spen.energies.base import Energy, energy_terms
+from spen.energies.scores import SurpriseEnergy
 from spen.errors import InputError, check_whole, require
 
 if TYPE_CHECKING:
@@ -87,9 +89,11 @@ class LabelStructure:
         """Return what the energy adds when two labels are on together, (L, L).
 
         It is E(both) − E(one) − E(other) + E(neither) with all other labels off: below zero
-        the energy pulls the two together, above zero it pushes them apart.
+        the energy pulls the two together, above zero it pushes them apart. An energy that looks
+        at surprises is asked as if no label were expected.
         """
-        if self.energy.n_features is not None:
+        expects = isinstance(self.energy, SurpriseEnergy)
+        if self.energy.n_features is not None and not expects:
             raise InputError(
                 "This energy looks at the features too, so that its interactions differ from row "
                 "to row. Fit with energy='label' to see those of labels alone."
@@ -98,7 +102,8 @@ class LabelStructure:
         one = torch.eye(size).to(next(self.energy.parameters()))
 
         def value(y: torch.Tensor) -> torch.Tensor:
-            return self.energy.bind(Context(y.new_zeros(len(y), 0))).value(y)
+            features = y.new_full((len(y), size if expects else 0), -DUAL_LIMIT)
+            return self.energy.bind(Context(features)).value(y)
 
         alone, neither = value(one), value(torch.zeros_like(one[:1]))
         both = torch.stack([value((one + one[i]).clamp(max=1)) for i in range(size)])

@@ -43,7 +43,9 @@ class UnrolledLikelihood(ThroughSteps):
 
     With ``reveal`` above zero, training also shows each row a random part of its true labels
     and adds the log loss of the others, so that the energy learns what labels say about each
-    other. This second loss trains the global energies alone.
+    other. This second loss trains the global energies alone. ``free=False`` leaves the first one
+    out, and the second trains everything: rows of which hardly anything is shown teach what to
+    say of rows of which nothing is. That is for energies over scores that do not learn.
 
     Args:
         entropy: τ, the weight of the entropy in the energy that is minimised.
@@ -54,6 +56,7 @@ class UnrolledLikelihood(ThroughSteps):
         f1: the weight of the row's 1 − F1, computed of y as it is, beside its log loss. The
             log loss alone leaves it to decoding to see that a label's right threshold depends
             on what else a row has; with this, the energy learns some of it.
+        free: whether the loss with nothing revealed counts too.
     """
 
     entropy: float = 0.0
@@ -61,6 +64,7 @@ class UnrolledLikelihood(ThroughSteps):
     reveal: float = 0.0
     missing: float = 0.0
     f1: float = 0.0
+    free: bool = True
 
     def __post_init__(self) -> None:
         shares, weights = dict.fromkeys(("missing", "reveal"), "share"), "zero or more"
@@ -75,6 +79,12 @@ class UnrolledLikelihood(ThroughSteps):
     ) -> Tensor:
         target, counted, domain = target_of(context), context.counted, model.domain
         given = self._reveal_labels(context, target, generator)
+        if given is not None and not self.free:
+            problem, start = model.pose(context, self.start, self.entropy, generator)
+            y = solve_through(inference, problem, domain, start, given).y
+            hidden = torch.isnan(given)
+            counted = hidden if counted is None else torch.where(hidden, counted, 0.0)
+            return self._loss_at(y, target, counted, domain)
         free, start = model.pose(context, self.start, self.entropy, generator)
         if given is None:
             y = solve_through(inference, free, domain, start, context.known).y

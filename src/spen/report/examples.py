@@ -74,7 +74,11 @@ def example_facts(subject: Subject) -> dict[str, Any]:
     return facts | {
         "inference": found,
         "why_not": None,
-        "calibration": {"scale": calibration.scale, "shift": calibration.shift.tolist()},
+        # The page goes from the first to the second as labels are set.
+        "calibration": [
+            {"scale": each.scale, "shift": each.shift.tolist()}
+            for each in (calibration, calibration.half or calibration)
+        ],
         "decoding": {"name": decoding, "tuned": tuned.tolist()},
     }
 

@@ -21,7 +21,7 @@ from spen.batch.splits import Split
 from spen.energies.base import energy_terms
 from spen.energies.label import LabelEnergy
 from spen.energies.local import LocalEnergy
-from spen.energies.scores import ScoreEnergy
+from spen.energies.scores import ScoreEnergy, SurpriseEnergy
 from spen.features import MLP, Identity, Linear
 from spen.files import digest
 from spen.kernels.threads import threads_for
@@ -142,7 +142,8 @@ def side_by_side(models: Sequence[SPEN]) -> SPEN:
 def goes_together(model: SPEN, stages: Sequence[Stage]) -> bool:
     """Return whether such a model can be trained side by side with others."""
     known = all(
-        type(term) in (LocalEnergy, ScoreEnergy) or (type(term) is LabelEnergy and not term.hidden)
+        type(term) in (LocalEnergy, ScoreEnergy, SurpriseEnergy)
+        or (type(term) is LabelEnergy and not term.hidden)
         for term in energy_terms(model.energy)
     )
     together = all(

@@ -46,6 +46,8 @@ def refusal(form: Form, step: StepRule, start: Tensor, known: Tensor | None) -> 
         tensors += [block.measurements, block.bias, block.readout]
         if block.nonlinearity.name not in KINDS:
             return f"the kernel does not know the nonlinearity {block.nonlinearity.name!r}"
+        if block.readout.ndim > 1:
+            return "each row weighs measurements in its own way, as in training with dropout"
     for tensor in tensors:
         if tensor is not None and tensor.dtype != torch.float32:
             return f"the kernel computes in float32, and the problem is in {tensor.dtype}"

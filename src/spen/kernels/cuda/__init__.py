@@ -71,6 +71,8 @@ def refusal(form: Form, step: StepRule, start: Tensor, known: Tensor | None) -> 
         return "the GPU kernels make mirror steps only"
     if unknown:
         return f"the GPU kernels do not know the nonlinearity {min(unknown)!r}"
+    if any(block.readout.ndim > 1 for block in form.blocks):
+        return "each row weighs measurements in its own way, as in training with dropout"
     if form.tau is not None and not isinstance(form.domain, UnitBox):
         return "the GPU kernels know the entropy of the unit box only"
     return None
