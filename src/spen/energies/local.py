@@ -115,8 +115,9 @@ class KnownLabelsEnergy(LocalEnergy):
         return scores if told is None or self.links is None else scores + F.linear(told, self.links)
 
     def _dropped(self, hidden: Tensor, generator: torch.Generator | None) -> Tensor:
-        on = self.dropout and generator is not None
-        return drop(hidden, self.dropout, generator) if on else hidden
+        if not self.dropout or generator is None:
+            return hidden
+        return drop(hidden, self.dropout, generator)
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
         return Form(linear=self.scores(context, generator))
