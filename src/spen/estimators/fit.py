@@ -803,10 +803,11 @@ def warn_if_undertrained(plan: Plan, domain: Domain, result: HeldOut) -> None:
     best = judge(replace(plan, decoding="auto", raw=False), domain, truth, constant).score
     losses = [epoch.loss for epoch in result.history.epochs if epoch.stage != LINEAR]
     quarter = max(1, len(losses) // 4)
-    # An energy over scores that are known has little to learn, so its loss falls by little.
+    # An energy over scores that are known has little to learn, so its loss falls by little. And a
+    # network that is told labels fits its rows ever better, but held-out ones have chosen its rate.
     falls = (
         len(losses) > 1
-        and not plan.cross_fit
+        and not (plan.cross_fit or plan.by_known)
         and (losses[-1 - quarter] - losses[-1] > max(STEEP * (losses[0] - losses[-1]), 0))
     )
     if len(truth) >= FEWEST_JUDGES and result.verdict.score < best:

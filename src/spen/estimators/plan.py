@@ -77,7 +77,7 @@ class Choice:
             None leaves theirs.
         energy_dropout: the share of units that the energy drops, where it has some; None leaves
             its own.
-        epochs: of all stages; None leaves theirs.
+        lr: the learning rate of all stages; None leaves theirs.
         features: what takes the place of that network: a module, or a function that makes one.
     """
 
@@ -87,7 +87,7 @@ class Choice:
     weight_decay: float | None = None
     missing: float | None = None
     energy_dropout: float | None = None
-    epochs: int | None = None
+    lr: float | None = None
     features: object = None
 
     def apply(self, plan: Plan) -> Plan:
@@ -101,8 +101,8 @@ class Choice:
     def _regularise(self, stage: Stage) -> Stage:
         if self.weight_decay is not None:
             stage = replace(stage, weight_decay=self.weight_decay)
-        if self.epochs is not None:
-            stage = replace(stage, epochs=self.epochs)
+        if self.lr is not None:
+            stage = replace(stage, lr=self.lr)
         if self.missing is not None and hasattr(stage.objective, "missing"):
             objective: Any = stage.objective
             stage = replace(stage, objective=replace(objective, missing=self.missing))

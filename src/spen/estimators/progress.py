@@ -203,8 +203,7 @@ def epochs_of(plan: Plan, folds: int) -> int:
     trial = plan.members * sum(stage.epochs for stage in plan.trial_plan().stages)
     whole = sum(stage.epochs for stage in plan.stages)
     tried = min(plan.trial_folds, folds) if len(plan.choices) > 1 else 0
-    tries = [choice.apply(plan).trial_plan().stages for choice in plan.choices]
-    trials = plan.members * tried * sum(stage.epochs for stages in tries for stage in stages)
+    trials = len(plan.choices) * tried * trial
     if plan.cross_fit:
         return trials + (folds - tried + 1) * trial + (folds + 1) * whole
     if plan.is_label_wise:
