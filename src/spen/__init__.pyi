@@ -21,6 +21,7 @@ from spen.energies.form import Block as Block
 from spen.energies.form import Form as Form
 from spen.energies.label import ConditionalEnergy as ConditionalEnergy
 from spen.energies.label import LabelEnergy as LabelEnergy
+from spen.energies.local import KnownLabelsEnergy as KnownLabelsEnergy
 from spen.energies.local import LocalEnergy as LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy as ConditionalPairwiseEnergy
 from spen.energies.pairwise import PairwiseEnergy as PairwiseEnergy
@@ -77,6 +78,7 @@ from spen.model import SPEN as SPEN
 from spen.objectives.base import Objective as Objective
 from spen.objectives.hinge import Hinge as Hinge
 from spen.objectives.label_wise import CrossEntropy as CrossEntropy
+from spen.objectives.label_wise import HiddenCrossEntropy as HiddenCrossEntropy
 from spen.objectives.label_wise import SquaredError as SquaredError
 from spen.objectives.unrolled import EndToEnd as EndToEnd
 from spen.objectives.unrolled import UnrolledLikelihood as UnrolledLikelihood

@@ -154,6 +154,26 @@ def objectives(
     module.objectives(dataset, method, seeds, device, out)
 
 
+def known(
+    *,
+    dataset: str | None = None,
+    seeds: int = 3,
+    device: str = "auto",
+    out: Path = Path("runs/known"),
+) -> None:
+    """Some labels are known: what a SPEN says of the others, beside a network told of them.
+
+    Args:
+        dataset: Only this one of yeast, bibtex, delicious, debian-tags, debian-depends.
+        seeds: How many repetitions.
+        device: auto, cpu or cuda.
+        out: The folder for records and the picture; runs that are there are not made again.
+    """
+    from spen_paper.studies import known as module
+
+    module.known(dataset, seeds, device, out)
+
+
 def bench(
     *,
     device: str = "auto",
@@ -205,7 +225,7 @@ def bench(
     say(f"Wrote {', '.join(map(str, paths))}")
 
 
-EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives)
+EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives, known)
 
 
 def __getattr__(name: str) -> object:

@@ -103,7 +103,13 @@ def tidy(matrix: np.ndarray) -> np.ndarray:
 
 
 def draw_curves(
-    panels: Sequence[tuple[str, Mapping[str, Curve]]], path: Path, xlabel: str, *, log: bool = True
+    panels: Sequence[tuple[str, Mapping[str, Curve]]],
+    path: Path,
+    xlabel: str,
+    *,
+    log: bool = True,
+    up: str = "test F1 × 100",
+    alike: bool = True,
 ) -> list[Path]:
     """Draw F1 over something, two panels side by side, each with a line for each method.
 
@@ -112,11 +118,13 @@ def draw_curves(
         path: where to write, without a suffix.
         xlabel: what the lines go over.
         log: on a logarithmic scale.
+        up: what the lines show.
+        alike: whether all panels have one scale upwards.
     """
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     size = (4.6 * columns, 3.6 * rows)
-    figure, axes = new_figure(size, rows, columns, sharey=True, sharex=True)
+    figure, axes = new_figure(size, rows, columns, sharey=alike, sharex=True)
     for axis, (title, lines) in zip(axes, panels, strict=False):
         for (name, (x, mean, deviation)), marker in zip(lines.items(), MARKERS, strict=False):
             axis.errorbar(
@@ -128,7 +136,7 @@ def draw_curves(
         ticks = sorted({value for x, _, _ in lines.values() for value in x})
         axis.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
         axis.minorticks_off()
-        describe_axis(axis, title, xlabel, "test F1 × 100")
+        describe_axis(axis, title, xlabel, up)
     axes[0].legend(fontsize=8)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()

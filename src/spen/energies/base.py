@@ -354,6 +354,14 @@ class UnsizedEnergy:
         sized = [term.size(n_features, domain) for term in self.terms]
         return sized[0] if len(sized) == 1 else SumEnergy(*sized)
 
+    def with_setting(self, name: str, value: Any) -> UnsizedEnergy:
+        """Return the sum with one setting changed, in each term that says something of it."""
+        terms = (
+            replace(term, settings=term.settings | {name: value}) if name in term.settings else term
+            for term in self.terms
+        )
+        return UnsizedEnergy(tuple(terms))
+
     def __add__(self, other: UnsizedEnergy) -> UnsizedEnergy:
         return UnsizedEnergy(self.terms + other.terms)
 

@@ -373,7 +373,8 @@ class Verdict:
         calibration: of the probabilities.
         decoding: the one of those in question whose score is best.
         tuned: what each decoding takes, by its name.
-        losses: (n,) the log loss of each row, calibrated.
+        losses: (n,) the log loss of each row, calibrated; of a plan that is compared ``by_known``
+            that of its hidden labels, as the model gives it.
         scores: (n,) the score of each row, by which verdicts are compared: see ``row_scores``.
         score: of all rows, by the plan's metric.
     """
@@ -551,7 +552,10 @@ class Fit:
                 trials.append(self.hold_out(each.trial_plan(), some))
                 self.progress.tried(words, trials[-1].verdict.score)
         verdicts = [trial.verdict for trial in trials]
-        best = best_verdict(verdicts, plan.raw)
+        if plan.by_known:
+            best = int(np.argmin([verdict.losses.mean() for verdict in verdicts]))
+        else:
+            best = best_verdict(verdicts, plan.raw)
         return plans[best], trials[best], verdicts
 
     def hold_out(self, plan: Plan, folds: Folds, begun: HeldOut | None = None) -> HeldOut:
@@ -568,8 +572,9 @@ class Fit:
         joints = [begun.joint] if begun and begun.joint is not None else []
         runs = [(begun.model, begun.history)] if begun else []
         first = begun.folds if begun else 0
-        has_energy = len(plan.energy.terms) > 1 and isinstance(self.domain, UnitBox)
-        halves = []
+        uses_known = plan.by_known or len(plan.energy.terms) > 1
+        uses_known = uses_known and isinstance(self.domain, UnitBox)
+        halves, losses = [], []
         for number, (kept, held) in enumerate(folds[first:], first + 1):
             self.progress.fold(number, len(folds))
             rows = self.rows.rows(held)
@@ -579,14 +584,19 @@ class Fit:
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
             if plan.wants_joint:
                 joints.append(lowest(runs[-1][0], plan.prediction, rows.X).y.cpu().numpy())
-            if has_energy and not plan.raw:
+            if uses_known and not plan.raw:
                 halves.append(half_known(self, runs[-1][0], plan, rows))
+            if plan.by_known:
+                some = rows.rows(np.arange(min(len(rows), MOST_JUDGES)))
+                losses.append(losses_when_known(runs[-1][0], plan.prediction, some, self.seed))
         numbers = np.concatenate([held for _, held in folds])
         rows = self.rows.rows(numbers)
         soft = torch.cat(softs)
         joint = np.concatenate(joints) if plan.wants_joint else None
         half = _joined(halves)
         verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint, half)
+        if losses:
+            verdict = replace(verdict, losses=np.concatenate(losses))
         scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
         split = Split(scores, rows.Y, rows.weight)
         return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split, joint)
@@ -668,7 +678,8 @@ class Fit:
             return self._run(plan, kept, held)
         same = f"{self.same(self.rows.rows(kept))} {self.seed}"
         made_of = plan.base or plan.chosen
-        key = (describe(plan.stages), describe(made_of), str(plan.linear), same)
+        trained = describe((plan.stages, plan.energy))
+        key = (trained, describe(made_of), str(plan.linear), same)
         return shared.get(key, lambda: self._run(plan, kept, held))
 
     def same(self, kept: Split) -> str:
@@ -792,10 +803,11 @@ def warn_if_undertrained(plan: Plan, domain: Domain, result: HeldOut) -> None:
     best = judge(replace(plan, decoding="auto", raw=False), domain, truth, constant).score
     losses = [epoch.loss for epoch in result.history.epochs if epoch.stage != LINEAR]
     quarter = max(1, len(losses) // 4)
-    # An energy over scores that are known has little to learn, so its loss falls by little.
+    # An energy over scores that are known has little to learn, so its loss falls by little. And a
+    # network that is told labels fits its rows ever better, but held-out ones have chosen its rate.
     falls = (
         len(losses) > 1
-        and not plan.cross_fit
+        and not (plan.cross_fit or plan.by_known)
         and (losses[-1 - quarter] - losses[-1] > max(STEEP * (losses[0] - losses[-1]), 0))
     )
     if len(truth) >= FEWEST_JUDGES and result.verdict.score < best:

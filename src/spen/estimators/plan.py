@@ -75,6 +75,9 @@ class Choice:
         weight_decay: of the label-wise stages; None leaves theirs.
         missing: the share of true labels that the label-wise objectives take to be marked 0;
             None leaves theirs.
+        energy_dropout: the share of units that the energy drops, where it has some; None leaves
+            its own.
+        lr: the learning rate of all stages; None leaves theirs.
         features: what takes the place of that network: a module, or a function that makes one.
     """
 
@@ -83,16 +86,23 @@ class Choice:
     input_dropout: float = 0.0
     weight_decay: float | None = None
     missing: float | None = None
+    energy_dropout: float | None = None
+    lr: float | None = None
     features: object = None
 
     def apply(self, plan: Plan) -> Plan:
         """Return a plan with this choice made."""
         stages = tuple(self._regularise(stage) for stage in plan.stages)
-        return replace(plan, choices=(self,), trial=self._regularise(plan.trial), stages=stages)
+        plan = replace(plan, choices=(self,), trial=self._regularise(plan.trial), stages=stages)
+        if self.energy_dropout is None:
+            return plan
+        return replace(plan, energy=plan.energy.with_setting("dropout", self.energy_dropout))
 
     def _regularise(self, stage: Stage) -> Stage:
         if self.weight_decay is not None:
             stage = replace(stage, weight_decay=self.weight_decay)
+        if self.lr is not None:
+            stage = replace(stage, lr=self.lr)
         if self.missing is not None and hasattr(stage.objective, "missing"):
             objective: Any = stage.objective
             stage = replace(stage, objective=replace(objective, missing=self.missing))
@@ -143,6 +153,8 @@ class Plan:
         rivals: plans whose whole training is tried too; held-out rows choose.
         energies: where ``cross_fit``, energies that are tried in place of ``energy``, each wider
             than the one before; held-out rows choose.
+        by_known: whether choices are compared by what models say of hidden labels where others
+            are known (see ``losses_when_known``), not where nothing is.
     """
 
     choices: tuple[Choice, ...]
@@ -166,6 +178,7 @@ class Plan:
     raw: bool = False
     rivals: tuple[Plan, ...] = ()
     energies: tuple[UnsizedEnergy, ...] = ()
+    by_known: bool = False
 
     @property
     def is_averaged(self) -> bool:

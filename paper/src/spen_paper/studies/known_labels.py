@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,7 +40,7 @@ class Decoder(Protocol):
 
     def predict_proba(self, X: Any, known: Any = None) -> np.ndarray: ...
 
-    def decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray: ...
+    def decode(self, probabilities: np.ndarray, decoding: str | None = None) -> np.ndarray: ...
 
 
 METRICS = {
@@ -89,7 +90,7 @@ IN_WORDS = (
 )
 
 
-def reveal(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
+def reveal(truth: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
     """Return known labels (n, L): 1 for ``count`` true labels of each row, drawn, nan elsewhere.
 
     What fewer reveal, more reveal too. A row with fewer true labels has all of them revealed.
@@ -119,13 +120,26 @@ def hidden_scores(
     p = classifier.predict_proba(data.test.X, known=None if hidden.all() else known)
     scores = {}
     for decoding in DECODINGS:
-        # A decision about the hidden labels alone: what is known is not to be decided.
-        labels = classifier.decode(np.where(hidden, p, 0.0), decoding)
+        labels = decide_hidden(classifier, p, hidden, decoding)
         scores[decoding] = {
             name: round(100 * spen.example_f1(truth[some], labels[some]), 4)
             for name, some in rows.items()
         }
     return scores
+
+
+def decide_hidden(
+    classifier: Decoder, p: np.ndarray, hidden: np.ndarray, decoding: str | None = None
+) -> np.ndarray:
+    """Return a decision about the hidden labels alone, (n, L): what is known is not to be decided.
+
+    Args:
+        classifier: fitted.
+        p: (n, L) probabilities.
+        hidden: (n, L) True where a label was not known.
+        decoding: None for the classifier's own.
+    """
+    return classifier.decode(np.where(hidden, p, np.zeros((), p.dtype)), decoding)
 
 
 def _records(study: Study, method: str, seed: int) -> dict[str, Record]:
@@ -301,8 +315,9 @@ class ChainClassifier:
         soft = self.calibration.apply(_mean_probabilities(self.chains, inputs, held))
         return soft if known is None else np.where(np.isnan(known), soft, known)
 
-    def decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray:
+    def decode(self, probabilities: np.ndarray, decoding: str | None = "expected_f1") -> np.ndarray:
         """Turn probabilities into labels of 0 and 1, (n, L)."""
+        decoding = decoding or "expected_f1"
         return decode(probabilities, decoding, choose(decoding, self.tuned, "decoding"))
 
     def _tensor(self, matrix: Any) -> Tensor:
