@@ -153,6 +153,7 @@ class Plan:
         rivals: plans whose whole training is tried too; held-out rows choose.
         energies: where ``cross_fit``, energies that are tried in place of ``energy``, each wider
             than the one before; held-out rows choose.
+        energy_rates: the learning rates that are tried with the first of them.
         by_known: whether choices are compared by what models say of hidden labels where others
             are known (see ``losses_when_known``), not where nothing is.
     """
@@ -178,12 +179,18 @@ class Plan:
     raw: bool = False
     rivals: tuple[Plan, ...] = ()
     energies: tuple[UnsizedEnergy, ...] = ()
+    energy_rates: tuple[float, ...] = ()
     by_known: bool = False
 
     @property
     def is_averaged(self) -> bool:
         """Whether label-wise scores are an average."""
         return self.members > 1 or self.linear_member or bool(self.bases)
+
+    def with_energy(self, energy: UnsizedEnergy, rate: float) -> Plan:
+        """Return the plan with one energy and one rate for it, and no other to try."""
+        stages = tuple(replace(stage, global_lr=rate) for stage in self.stages)
+        return replace(self, energy=energy, energies=(energy,), energy_rates=(rate,), stages=stages)
 
     @property
     def measurements(self) -> int:
