@@ -76,7 +76,7 @@ def test_what_less_reveals_more_reveals_too():
 
 
 class Planted:
-    """Predicts planted numbers, and what it is told; decodes at .4."""
+    """Predicts planted numbers, and what it is told; decodes at .4 if asked for half."""
 
     def __init__(self, soft):
         self.soft = soft
@@ -85,7 +85,8 @@ class Planted:
         soft = self.soft[X[:, 0].astype(int)]
         return soft if known is None else np.where(np.isnan(known), soft, known)
 
-    def decode(self, probabilities, decoding=None):
+    def decode(self, probabilities, decoding):
+        assert decoding == "half"
         return (probabilities > 0.4).astype(np.int8)
 
 
@@ -96,7 +97,7 @@ def test_scores_are_those_of_hidden_labels_alone(way, monkeypatch):
     soft = rng.uniform(0.01, 0.99, (40, 12)).astype(np.float32)
     truth = (rng.random(soft.shape) < soft**2).astype(np.float32)
     rows = spen.Split(np.arange(40.0)[:, None], truth)
-    found = hidden_scores(Planted(soft), rows, way, seed=5)
+    found = hidden_scores(Planted(soft), rows, way, seed=5, decoding="half")
     hidden = np.concatenate(
         [np.isnan(way.known(truth[k : k + 16], [5, k])) for k in range(0, 40, 16)]
     )

@@ -144,7 +144,7 @@ SMALL = {"hidden": (32, 32), "random_state": 0}
 @pytest.fixture(scope="module")
 def fitted():
     data = spen.exclusive_blocks(n_train=2000, n_test=200, seed=2)
-    clf = KnownLabelsClassifier(dropout=0.0, epochs=40, **SMALL)
+    clf = KnownLabelsClassifier(dropout=0.0, lr=5e-3, epochs=40, **SMALL)
     return clf.fit(data.train.X, data.train.Y), data
 
 
@@ -164,7 +164,7 @@ def test_it_learns_what_labels_say_about_each_other(fitted):
         return -np.log(np.where(data.test.Y == 1, p, 1 - p))[hidden].mean()
 
     # Of four labels one is on, so that knowing half of them says much.
-    assert loss(told) < 0.85 * loss(free)
+    assert loss(told) < 0.8 * loss(free)
     assert clf.predictor_.calibration.half is not None
 
 

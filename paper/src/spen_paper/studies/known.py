@@ -130,7 +130,7 @@ def _measure(made: dict[str, LabelClassifier], data: Dataset, seed: int) -> dict
         fit_seconds = round(timed_fit(classifier, data), 2)
         metrics, seconds, gaps = {}, {}, {}
         for words, way in REVEALINGS.items():
-            found = hidden_scores(classifier, data.test, way, seed)
+            found = hidden_scores(classifier, data.test, way, seed, classifier.plan_.decoding)
             metrics |= {f"{measure}, {words}": each for measure, each in found.metrics.items()}
             seconds[words] = round(found.seconds, 3)
             if name == "spen":
@@ -164,14 +164,17 @@ class Hidden(NamedTuple):
     seconds: float
 
 
-def hidden_scores(classifier: Decoder, rows: Split, way: Revealing, seed: int) -> Hidden:
+def hidden_scores(
+    classifier: Decoder, rows: Split, way: Revealing, seed: int, decoding: str
+) -> Hidden:
     """Return what a classifier makes of the labels that stay hidden.
 
     Args:
-        classifier: fitted; it decodes as it does by itself.
+        classifier: fitted.
         rows: to be predicted.
         way: what is known.
         seed: of the draws.
+        decoding: by name.
     """
     truth = np.empty(rows.Y.shape, np.float32)
     soft, labels = np.empty_like(truth), np.empty(truth.shape, np.int8)
@@ -187,7 +190,7 @@ def hidden_scores(classifier: Decoder, rows: Split, way: Revealing, seed: int) -
         right = np.where(whole == 1, p, 1 - p)
         losses[0, part], losses[1, part] = -(np.log(right) * hidden).sum(1), hidden.sum(1)
         truth[part], soft[part] = np.where(hidden, whole, np.nan), p
-        labels[part] = decide_hidden(classifier, p, hidden)
+        labels[part] = decide_hidden(classifier, p, hidden, decoding)
     metrics = {
         "log_loss": round(losses[0].sum() / losses[1].sum(), 7),
         "f1": round(100 * example_f1(truth, labels), 4),

@@ -40,7 +40,7 @@ class Decoder(Protocol):
 
     def predict_proba(self, X: Any, known: Any = None) -> np.ndarray: ...
 
-    def decode(self, probabilities: np.ndarray, decoding: str | None = None) -> np.ndarray: ...
+    def decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray: ...
 
 
 METRICS = {
@@ -129,7 +129,7 @@ def hidden_scores(
 
 
 def decide_hidden(
-    classifier: Decoder, p: np.ndarray, hidden: np.ndarray, decoding: str | None = None
+    classifier: Decoder, p: np.ndarray, hidden: np.ndarray, decoding: str
 ) -> np.ndarray:
     """Return a decision about the hidden labels alone, (n, L): what is known is not to be decided.
 
@@ -137,7 +137,7 @@ def decide_hidden(
         classifier: fitted.
         p: (n, L) probabilities.
         hidden: (n, L) True where a label was not known.
-        decoding: None for the classifier's own.
+        decoding: by name.
     """
     return classifier.decode(np.where(hidden, p, np.zeros((), p.dtype)), decoding)
 
@@ -315,9 +315,8 @@ class ChainClassifier:
         soft = self.calibration.apply(_mean_probabilities(self.chains, inputs, held))
         return soft if known is None else np.where(np.isnan(known), soft, known)
 
-    def decode(self, probabilities: np.ndarray, decoding: str | None = "expected_f1") -> np.ndarray:
+    def decode(self, probabilities: np.ndarray, decoding: str) -> np.ndarray:
         """Turn probabilities into labels of 0 and 1, (n, L)."""
-        decoding = decoding or "expected_f1"
         return decode(probabilities, decoding, choose(decoding, self.tuned, "decoding"))
 
     def _tensor(self, matrix: Any) -> Tensor:
