@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import sparse
 
 import spen
@@ -50,23 +51,20 @@ def plain():
     return model()
 
 
-def entropy_of_others(p, known, label):
-    others = np.isnan(known)
-    others[label] = False
-    p = p[others].astype(np.float64)
+def entropy(p):
+    p = p.astype(np.float64)
     return -(p * np.log(p) + (1 - p) * np.log(1 - p)).sum()
 
 
 def by_hand(clf, x, known, label):
     """Return p and the gain of one label of one row, by three calls of ``predict_proba``."""
-
-    def entropy(held):
-        return entropy_of_others(clf.predict_proba(x[None], held[None])[0], known, label)
-
-    p = float(clf.predict_proba(x[None], known[None])[0, label])
+    others = np.isnan(known)
+    others[label] = False
     yes, no = known.copy(), known.copy()
     yes[label], no[label] = 1, 0
-    return p, entropy(known) - p * entropy(yes) - (1 - p) * entropy(no)
+    now, on, off = (clf.predict_proba(x[None], held[None])[0] for held in (known, yes, no))
+    p, on, off = float(now[label]), on[others], off[others]
+    return p, entropy(p * on + (1 - p) * off) - p * entropy(on) - (1 - p) * entropy(off)
 
 
 def some_known(n):
@@ -90,6 +88,35 @@ def test_gains_are_those_of_brute_force(fitted):
                 assert question.gain == pytest.approx(gain, abs=2e-5)
             gains = [q.gain for q in each]
             assert gains == sorted(gains, reverse=True)
+            assert min(gains) > -1e-9
+
+
+def test_of_one_joint_distribution_the_gain_is_the_entropy_that_an_answer_takes_off(monkeypatch):
+    """The probabilities are those of a table of all labellings, by enumeration."""
+    clf = model(epochs=1)
+    every = np.array(list(np.ndindex(*[2] * L)), dtype=np.float32)
+    weight = np.random.default_rng(5).random(len(every)) ** 4
+
+    def marginals(self, y, known=None):
+        given = np.full((len(y), L), np.nan) if known is None else np.asarray(known)
+        fits = (np.isnan(given)[:, None] | (given[:, None] == every)).all(2) * weight
+        return torch.from_numpy((fits @ every / fits.sum(1, keepdims=True)).astype(np.float32))
+
+    monkeypatch.setattr(spen.Predictor, "calibrate", marginals)
+    known = np.full((2, L), np.nan)
+    known[1, 3] = 1
+    for row, each in enumerate(clf.next_question(rows(2)[0], known, k=L)):
+        now = marginals(None, np.zeros((1, L)), known[row : row + 1])[0].numpy()
+        for question in each:
+            others = np.isnan(known[row])
+            others[question.index] = False
+            expected = entropy(now[others])
+            for value, share in ((1, question.probability), (0, 1 - question.probability)):
+                held = known[row : row + 1].copy()
+                held[0, question.index] = value
+                after = marginals(None, np.zeros((1, L)), held)[0].numpy()
+                expected -= share * entropy(after[others])
+            assert question.gain == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_label_that_decides_others_is_asked_before_one_that_stands_alone():
@@ -101,6 +128,10 @@ def test_a_label_that_decides_others_is_asked_before_one_that_stands_alone():
     for each in clf.next_question(rng.standard_normal((20, 4)), k=L):
         gains = {q.index: q.gain for q in each}
         assert min(gains[i] for i in range(4)) > 0.5 > 5 * max(gains[4], gains[5])
+    # Once one of them is known, the others have told it, and the coins apart tell nothing yet.
+    for each in clf.next_question(X[:5], known={0: 1}, k=L):
+        gains = {q.index: q.gain for q in each}
+        assert min(gains[i] for i in range(1, 4)) > 5 * max(gains[4], gains[5])
 
 
 def test_a_row_alone_and_rows_cut_anywhere_have_the_same_answer(plain, monkeypatch):

@@ -142,7 +142,7 @@ def test_a_button_proposes_the_label_that_python_would_ask_about(opened, subject
         [[best, *_]] = subject.classifier.next_question(X, known)
         words = opened.execute_script("return document.querySelector('.advice').textContent")
         assert words.startswith(f"Set {NAMES[best.index]} next: ")
-        assert float(words.split("take ")[1].split()[0]) == pytest.approx(best.gain, abs=5e-3)
+        assert float(words.split("take ")[1].split()[0]) == pytest.approx(best.gain, abs=1e-3)
         assert f" {100 * best.probability:.0f} % likely" in words
         focus = opened.execute_script("return document.activeElement.dataset.set")
         assert focus == f"{best.index}=0", "one key answers"

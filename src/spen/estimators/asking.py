@@ -32,7 +32,7 @@ class Question:
         label: its name.
         index: its column.
         probability: that it is on, by ``predict_proba``.
-        gain: how much less entropy the other labels are expected to have after the answer, in nats.
+        gain: the entropy that the answer is expected to take off the other labels, in nats.
 
     >>> print(Question("sun", 3, 0.25, 0.125))
     sun: 25 % likely; the answer tells 0.125 nats about the others
@@ -141,7 +141,7 @@ def _gains(
     """
     model, features = predictor.model, context.features
     step = limits.rows_at_once(max(model.domain.size, features.shape[1])) // 2
-    entropy, gains, endings = _entropy(now), np.zeros(len(rows)), []
+    gains, endings = np.zeros(len(rows)), []
     for first in range(0, len(rows), step):
         stop_if_python_ends()
         its = slice(first, first + step)
@@ -155,16 +155,15 @@ def _gains(
         batch, work = Context(inputs, known=given), model.work(inputs)
         solution = solve_contexts(model, predictor.prediction, [(batch, 2 * count)], work)
         endings.append((solution.steps, solution.status))
-        after = predictor.calibrate(solution.y, held)
-        on, off = _entropy(after).chunk(2)
+        yes, no = predictor.calibrate(solution.y, held).double().chunk(2)
+        on, off = _entropy(yes), _entropy(no)
         p = now.double()[place].gather(1, label)
-        # Label by label, so that labels which do not move add nothing, to the last bit.
-        fall = entropy[place] - off - p * (on - off)
+        # Written so that labels which both answers leave alike add nothing, to the last bit.
+        fall = _entropy(no + p * (yes - no)) - off - p * (on - off)
         gains[its] = fall.scatter(1, label, 0.0).sum(1).cpu().numpy()
     return gains, endings
 
 
-def _entropy(soft: Tensor) -> Tensor:
-    """Return the entropy of each label in nats, as doubles."""
-    p = soft.double()
+def _entropy(p: Tensor) -> Tensor:
+    """Return the entropy of each label, in nats."""
     return -torch.xlogy(p, p) - torch.xlogy(1 - p, 1 - p)

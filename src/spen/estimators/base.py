@@ -377,15 +377,18 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     ) -> list[list[Question]]:
         """Return, for each row, the k unknown labels whose answer tells most about the others.
 
-        With p_i and p_j the probabilities of ``predict_proba``, the expected gain of asking about
-        label i is the entropy that its answer is expected to take off the others,
+        The expected gain of asking about label i is the entropy that its answer is expected to take
+        off the others, in nats,
 
             gain_i = H₋ᵢ(now) − [p_i H₋ᵢ(y_i = 1) + (1 − p_i) H₋ᵢ(y_i = 0)],
 
-        where H₋ᵢ = −Σ_j p_j log p_j + (1 − p_j) log(1 − p_j), in nats, over the labels j other than
-        i that are not known, and y_i = 1 adds that to what is known. The doubt about i itself does
-        not count. Learned probabilities are not those of one joint distribution, so a gain can be a
-        little below zero. A model without an energy between labels has gains of zero.
+        where H₋ᵢ = −Σ_j p_j log p_j + (1 − p_j) log(1 − p_j) goes over the labels j that are not
+        known, without i, whose own doubt does not count. After an answer, the p_j are those of
+        ``predict_proba`` with y_i among what is known. Now, they are the mean of those, p_i p_j(y_i
+        = 1) + (1 − p_i) p_j(y_i = 0): for one joint distribution that is p_j itself, and where the
+        model is not quite one, what any answer would do alike tells nothing. So gain_i is the sum
+        of the mutual information of label i and each other one, and never below zero (but for
+        rounding). A model without an energy between labels has gains of zero.
 
         Each label that is looked at is one inference after a yes and one after a no.
 

@@ -202,7 +202,9 @@ const spenSolver = (() => {
       const p = now[label];
       let gain = 0;
       for (let i = 0; i < now.length; i++) {
-        if (i !== label) gain += entropy(now[i]) - p * entropy(yes[i]) - (1 - p) * entropy(no[i]);
+        if (i === label) continue;
+        const before = p * yes[i] + (1 - p) * no[i];
+        gain += entropy(before) - p * entropy(yes[i]) - (1 - p) * entropy(no[i]);
       }
       return { label, probability: p, gain };
     });
