@@ -192,7 +192,7 @@ const spenPlayer = (() => {
       this.proposed = label;
       this.draw();
       this.show(this.frame);
-      const tells = `${Math.round(100 * probability)} % likely; knowing it is expected to take`;
+      const tells = `${Math.round(100 * probability)} % likely when calibrated; knowing it is expected to take`;
       this.advice.replaceChildren("Set ", make("b", {}, this.facts.names[label]),
         ` next: ${tells} ${gain.toFixed(3)} nats of doubt off the others.`);
       this.bars.querySelector(`[data-set="${label}=0"]`).focus();
