@@ -37,6 +37,7 @@ from spen.errors import InputError as InputError
 from spen.errors import MissingPackageError as MissingPackageError
 from spen.errors import SpenError as SpenError
 from spen.errors import UnknownNameError as UnknownNameError
+from spen.estimators.asking import Question as Question
 from spen.estimators.classifier import SPENClassifier as SPENClassifier
 from spen.estimators.compare import Comparison as Comparison
 from spen.estimators.decoding import expected_f1 as expected_f1

@@ -174,6 +174,28 @@ def known(
     module.known(dataset, seeds, device, out)
 
 
+def questions(
+    *,
+    dataset: str = "delicious",
+    seeds: int = 3,
+    rows: int = 500,
+    device: str = "auto",
+    out: Path = Path("runs/questions"),
+) -> None:
+    """What the answers to a few questions tell about other labels, by how the labels are chosen.
+
+    Args:
+        dataset: yeast, bibtex, delicious, debian-tags or debian-depends.
+        seeds: How many repetitions.
+        rows: How many test rows, a fixed random sample.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen_paper.studies import questions as module
+
+    module.questions(dataset=dataset, seeds=seeds, rows=rows, device=device, out=out)
+
+
 def bench(
     *,
     device: str = "auto",
@@ -225,7 +247,7 @@ def bench(
     say(f"Wrote {', '.join(map(str, paths))}")
 
 
-EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives, known)
+EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives, known, questions)
 
 
 def __getattr__(name: str) -> object:

@@ -108,24 +108,23 @@ def draw_curves(
     xlabel: str,
     *,
     log: bool = True,
-    up: str = "test F1 × 100",
-    alike: bool = True,
+    ylabels: Sequence[str] = (),
 ) -> list[Path]:
-    """Draw F1 over something, two panels side by side, each with a line for each method.
+    """Draw scores over something, two panels side by side, each with a line for each method.
 
     Args:
         panels: title and lines of each.
         path: where to write, without a suffix.
         xlabel: what the lines go over.
         log: on a logarithmic scale.
-        up: what the lines show.
-        alike: whether all panels have one scale upwards.
+        ylabels: what the scores of each panel are; by default all are F1, on one scale.
     """
+    ups = ylabels or ["test F1 × 100"] * len(panels)
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     size = (4.6 * columns, 3.6 * rows)
-    figure, axes = new_figure(size, rows, columns, sharey=alike, sharex=True)
-    for axis, (title, lines) in zip(axes, panels, strict=False):
+    figure, axes = new_figure(size, rows, columns, sharey=not ylabels, sharex=True)
+    for axis, (title, lines), up in zip(axes, panels, ups, strict=False):
         for (name, (x, mean, deviation)), marker in zip(lines.items(), MARKERS, strict=False):
             axis.errorbar(
                 x, mean, deviation, label=name, marker=marker, markersize=4, linewidth=1.3,

@@ -29,6 +29,7 @@ from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError, check_whole
+from spen.estimators.asking import SHORTLIST, Question, questions
 from spen.estimators.calibration import log_odds
 from spen.estimators.decoding import probability_rows
 from spen.estimators.fit import Fitted, fit
@@ -40,6 +41,7 @@ from spen.estimators.tables import TableEncoder, needs_encoder
 from spen.estimators.targets import (
     Targets,
     align,
+    align_among,
     align_known,
     check_index,
     is_frame,
@@ -362,6 +364,59 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         labels = self.predict(X, known, sparse=True)
         names = self.label_names_.tolist()
         return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
+
+    @ends_with_python
+    def next_question(
+        self,
+        X: Any,
+        known: Any = None,
+        k: int = 5,
+        *,
+        among: Any = None,
+        shortlist: int | None = SHORTLIST,
+    ) -> list[list[Question]]:
+        """Return, for each row, the k unknown labels whose answer tells most about the others.
+
+        The expected gain of asking about label i is the entropy that its answer is expected to take
+        off the others, in nats,
+
+            gain_i = H₋ᵢ(now) − [p_i H₋ᵢ(y_i = 1) + (1 − p_i) H₋ᵢ(y_i = 0)],
+
+        where H₋ᵢ = −Σ_j p_j log p_j + (1 − p_j) log(1 − p_j) goes over the labels j that are not
+        known, without i, whose own doubt does not count. After an answer, the p_j are those of
+        ``predict_proba`` with y_i among what is known. Now, they are the mean of those, p_i p_j(y_i
+        = 1) + (1 − p_i) p_j(y_i = 0): for one joint distribution that is p_j itself, and where the
+        model is not quite one, what any answer would do alike tells nothing. So gain_i is the sum
+        of the mutual information of label i and each other one, and never below zero (but for
+        rounding). A model without an energy between labels has gains of zero.
+
+        Each label that is looked at is one inference after a yes and one after a no.
+
+        Args:
+            X: (n, d) numbers.
+            known: labels that are known already, in any form that ``predict`` takes.
+            k: how many questions; a row with fewer labels to ask about has as many as it has.
+            among: the labels that may be asked: a list of names, or of columns, for all rows; or
+                True and False for each label, (L,) or (n, L). None means all that are not known.
+            shortlist: how many of a row's labels are looked at: those with probabilities nearest
+                to one half (k at least). None looks at all.
+
+        >>> import spen
+        >>> data = spen.exclusive_blocks(n_train=99, n_test=2)
+        >>> clf = spen.SPENClassifier(hidden=(), epochs=5, random_state=0)
+        >>> clf = clf.fit(data.train.X, data.train.Y, label_names=data.label_names)
+        >>> first, second = clf.next_question(data.test.X, known={"block0.0": 1}, k=2)
+        >>> print(first[0])
+        block...: ... % likely; the answer tells ... nats about the others
+        """
+        check_whole(k, "k")
+        if shortlist is not None:
+            check_whole(shortlist, "shortlist")
+        predictor = self._fitted()
+        inputs, held = self._inputs(X, known)
+        may = align_among(among, self.label_names_, inputs.shape[0])
+        names = self.label_names_.tolist()
+        return questions(predictor, inputs, names, held, may, k, shortlist)
 
     # Where a setting has this name too, it is both: what is learned, and how labels fit it.
     @SettingAndMethod

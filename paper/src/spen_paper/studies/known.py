@@ -107,7 +107,8 @@ def known(dataset: str | None, seeds: int, device: str, out: Path) -> None:
     for line in (*IN_WORDS, f"Records: {records.path}"):
         say(line)
     path = records.folder / (f"known-{dataset}" if dataset else "known")
-    look: dict[str, Any] = {"log": False, "alike": False, "up": "log loss of hidden labels"}
+    ylabels = ["log loss of hidden labels"] * len(panels)
+    look: dict[str, Any] = {"log": False, "ylabels": ylabels}
     draw(lambda plots: plots.draw_curves(panels, path, "labels known, %", **look))
 
 
