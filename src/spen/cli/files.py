@@ -245,13 +245,13 @@ def dataset_for(
             file=sys.stderr,
         )
     parts = {
-        part: None if split is None else replace(split, Y=_in_order(split.Y, given, names))
+        part: None if split is None else replace(split, Y=in_order(split.Y, given, names))
         for part, split in (("train", found.train), ("test", found.test))
     }
     return replace(found, **parts)
 
 
-def _in_order(Y: Any, given: list[str], wanted: list[str]) -> Any:
+def in_order(Y: Any, given: list[str], wanted: list[str]) -> Any:
     """Return the columns of Y in another order; one that is not there is all zero."""
     from scipy import sparse
 
