@@ -23,7 +23,6 @@ from spen.domains import Domain
 from spen.energies.base import Problem, RecordProblem
 from spen.errors import choose
 
-
 MOVED_AT_ONCE = 2**19
 """Measurements of flipped labels that are looked at together: few enough for a core's cache, where
 it takes half as long as with 64 MiB of them."""
@@ -105,7 +104,7 @@ class Block:
             z: (n, m) C y + b, of one model.
             steps: (n, L) d, how far each label is moved.
         """
-        rows, labels = steps.shape
+        labels = steps.shape[1]
         at_once = max(1, MOVED_AT_ONCE // max(1, z.numel()))
         before = (self.nonlinearity.value(z) * self.readout).sum(1, keepdim=True)
         readout = self.readout.expand_as(z)[:, :, None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ MOST_DECISIONS = 2**22
 
 SHOWN = 10
 """Issues that are printed."""
+
+_COLUMNS = ("row", "label", "given", "probability")
+"""What each issue has one of."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,10 @@ class LabelIssues:
     @classmethod
     def joined(cls, parts: Sequence[LabelIssues]) -> LabelIssues:
         """Return the issues of several parts of the rows as one list."""
-        own = [field.name for field in fields(cls) if field.name != "names"]
-        together = (np.concatenate([getattr(part, name) for part in parts]) for name in own)
-        return cls(*together, parts[0].names).ordered()
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS
+        }
+        return cls(**columns, names=parts[0].names).ordered()
 
     def __len__(self) -> int:
         return len(self.row)
@@ -81,17 +85,14 @@ class LabelIssues:
         return self._some(np.lexsort((self.label, self.row, -self.probability)))
 
     def _some(self, index: Any) -> LabelIssues:
-        columns = (self.row, self.label, self.given, self.probability)
-        return LabelIssues(*(column[index] for column in columns), self.names)
+        return replace(self, **{name: getattr(self, name)[index] for name in _COLUMNS})
 
     def __str__(self) -> str:
         header = ["row", "label", "given", "probably wrong"]
         first = self.head(SHOWN)
-        columns = (first.row, first.label_names, first.given, first.probability)
-        rows = [
-            [str(row), str(name), str(given), f"{100 * share:.1f} %"]
-            for row, name, given, share in zip(*(each.tolist() for each in columns), strict=True)
-        ]
+        shares = [f"{100 * share:.1f} %" for share in first.probability]
+        columns = [map(str, each) for each in (first.row, first.label_names, first.given)]
+        rows = [list(line) for line in zip(*columns, shares, strict=True)]
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
         lines = [
             "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -244,8 +245,8 @@ def log_odds_given(
                 problem = problem.select(torch.arange(rows, device=at.device))
                 others = (2 * at - 1) * problem.flips(at)
                 z = -model.local_scores(context)[:rows]
-                found = (each.double().cpu().numpy() for each in (z, others))
-                yield given[first : first + rows], *found
+                z, others = (each.double().cpu().numpy() for each in (z, others))
+                yield given[first : first + rows], z, others
                 first += rows
 
 

@@ -44,7 +44,10 @@ def noise(
         check_whole(rows, "rows", least=2 * folds)
     quality_scores()  # Said before any work, not after it.
     records, train = Records(out), load(dataset).train
-    found = [_records(records, dataset, train, seed, folds, rows, device) for seed in range(seeds)]
+    found = [
+        _records(records, dataset, sampled(train, rows, seed), seed, folds, device)
+        for seed in range(seeds)
+    ]
     scores = {
         method: {name: [each[method]["metrics"][name] for each in found] for name in METRICS}
         for method in TITLES
@@ -104,7 +107,7 @@ def plant(labels: Any, share: float, seed: int) -> Planted:
     """Remove a share of the labels (n, L), drawn at random, and add as many among the zeros.
 
     >>> planted = plant(sparse.csr_matrix(np.eye(10)), 0.2, seed=0)
-    >>> planted.count, planted.given.sum()
+    >>> planted.count, int(planted.given.sum())
     (4, 10)
     """
     truth = labels.toarray().astype(np.int8)
@@ -170,13 +173,18 @@ def cleanlabs(planted: Planted, soft: np.ndarray, *, adjusted: bool) -> LabelIss
     return LabelIssues(row, label, values, 1 - flat[first], np.arange(given.shape[1]))
 
 
+def sampled(train: Split, rows: int | None, seed: int) -> Split:
+    """Return so many rows, drawn at random; all of them for None."""
+    if rows is None or rows >= len(train):
+        return train
+    order = np.random.default_rng(seed).permutation(len(train))
+    return train.rows(np.sort(order[:rows]))
+
+
 def _records(
-    records: Records, dataset: str, train: Split, seed: int, folds: int, rows: int | None, device: str
+    records: Records, dataset: str, train: Split, seed: int, folds: int, device: str
 ) -> dict[str, Record]:
     """Return the record of each ranking of one seed's errors."""
-    if rows is not None and rows < len(train):
-        order = np.random.default_rng(seed).permutation(len(train))
-        train = train.rows(np.sort(order[:rows]))
     planted = plant(train.Y, SHARE, seed)
     own, label_wise = (
         spen.SPENClassifier(energy=energy, device=device, random_state=seed)
