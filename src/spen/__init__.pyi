@@ -43,6 +43,7 @@ from spen.estimators.compare import Comparison as Comparison
 from spen.estimators.decoding import expected_f1 as expected_f1
 from spen.estimators.decoding import tune_label_thresholds as tune_label_thresholds
 from spen.estimators.decoding import tune_threshold as tune_threshold
+from spen.estimators.issues import LabelIssues as LabelIssues
 from spen.estimators.model_file import load as load
 from spen.estimators.predictor import Diagnosis as Diagnosis
 from spen.estimators.predictor import Predictor as Predictor

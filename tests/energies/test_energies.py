@@ -8,6 +8,7 @@ from problems import KINKED, LEARNED, SUMS, F, fixed_terms, random_context, rand
 
 import spen
 from spen.batch.context import Context
+from spen.energies import form
 from spen.energies.base import Problem, SumProblem
 
 sizes = st.integers(1, 7)
@@ -30,6 +31,26 @@ def test_gradient_of_learned_energies(name, n_labels, rows, seed):
     energy = randomise(LEARNED[name](n_labels), seed)
     context, y = random_context(domain, rows, seed)
     assert_gradient(energy.bind(context), y)
+
+
+@pytest.mark.parametrize("at_once", [1, form.MOVED_AT_ONCE])
+@pytest.mark.parametrize("name", [*LEARNED, "entropy"])
+def test_flips_are_differences_of_energies(name, at_once, monkeypatch):
+    """However many labels are looked at together, and with an entropy, which labellings lack."""
+    monkeypatch.setattr(form, "MOVED_AT_ONCE", at_once)
+    domain = spen.UnitBox(5)
+    energy = randomise(LEARNED["local+label" if name == "entropy" else name](5), 1)
+    if name == "entropy":
+        energy = energy + fixed_terms(domain)["entropy"]
+    context, y = random_context(domain, 4, seed=2)
+    problem, y = energy.bind(context), y.round()
+    expected = torch.empty_like(y)
+    for row in range(4):
+        one = problem.select(torch.tensor([row] * 6))
+        each = y[row] + torch.cat([torch.zeros(1, 5), torch.diag(1 - 2 * y[row])])
+        values = one.value(each.to(y))
+        expected[row] = values[1:] - values[0]
+    torch.testing.assert_close(problem.flips(y), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", LEARNED)

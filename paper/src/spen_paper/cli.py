@@ -196,6 +196,30 @@ def questions(
     module.questions(dataset=dataset, seeds=seeds, rows=rows, device=device, out=out)
 
 
+def noise(
+    *,
+    dataset: str = "bibtex",
+    seeds: int = 3,
+    folds: int = 3,
+    rows: int | None = None,
+    device: str = "auto",
+    out: Path = Path("runs/noise"),
+) -> None:
+    """Errors are planted in training labels: how many label_issues and cleanlab's ranking find.
+
+    Args:
+        dataset: yeast, bibtex, delicious, debian-tags or debian-depends.
+        seeds: How many repetitions; each plants its own errors.
+        folds: How many models judge, each the rows that it has not seen.
+        rows: Only so many training rows, drawn at random; all if nothing is said.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen_paper.studies import noise as module
+
+    module.noise(dataset=dataset, seeds=seeds, folds=folds, rows=rows, device=device, out=out)
+
+
 def bench(
     *,
     device: str = "auto",
@@ -247,7 +271,8 @@ def bench(
     say(f"Wrote {', '.join(map(str, paths))}")
 
 
-EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives, known, questions)
+EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives)
+EXPERIMENTS += (known, questions, noise)
 
 
 def __getattr__(name: str) -> object:

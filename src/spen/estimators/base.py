@@ -33,6 +33,13 @@ from spen.estimators.asking import SHORTLIST, Question, questions
 from spen.estimators.calibration import log_odds
 from spen.estimators.decoding import probability_rows
 from spen.estimators.fit import Fitted, fit
+from spen.estimators.issues import (
+    WRONG,
+    LabelIssues,
+    cross_fitted_issues,
+    find_issues,
+    refuse_classes,
+)
 from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows, numbers_wanted
@@ -444,6 +451,63 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """
         inputs, truth = self._labelled(X, Y)
         return self._fitted().diagnose(inputs, truth, polish=polish)
+
+    @ends_with_python
+    def label_issues(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        top: int | None = None,
+        folds: int = 3,
+        unseen: bool = False,
+        wrong: float = WRONG,
+    ) -> LabelIssues:
+        """Return the labels that are probably wrong or missing, the most probable first.
+
+        With E the energy, yᵢ with j flipped the labels given to row i but for label j, and trust
+        fitted to how far labels bear each other out, the log-odds that yᵢⱼ is wrong are
+        E(yᵢ) − E(yᵢ with j flipped), the part of the features and that of the other labels each
+        times its trust, less what speaks for a label because it was given.
+
+        Each row is judged by a model that has not seen it: copies of this classifier, fitted or
+        not, are fitted to all rows but a fold, and this one stays as it is.
+
+        Args:
+            X: (n, d) numbers, or a table.
+            Y: sets of labels in any form that ``fit`` takes; nan, a missing label, is no issue.
+            top: how many to return; None: those that are more probably wrong than not.
+            folds: how many models are fitted; each takes as long as a fit.
+            unseen: True says that the rows are new to this fitted classifier, which then judges
+                them itself, without another fit.
+            wrong: the share of the labels given that is taken to be wrong; as many are taken to be
+                missing. It says how probabilities of the two kinds compare.
+
+        >>> import spen
+        >>> data = spen.exclusive_blocks(n_train=90, n_test=9)
+        >>> clf = spen.SPENClassifier(hidden=(), epochs=5, random_state=0)
+        >>> clf = clf.fit(data.train.X, data.train.Y)
+        >>> len(clf.label_issues(data.test.X, data.test.Y, unseen=True, top=5))
+        5
+        """
+        if top is not None:
+            check_whole(top, "top")
+        if not 0 < wrong < 1:
+            raise InputError(f"wrong must be a share above 0 and below 1; received {wrong!r}.")
+        check_index(X, Y, "Y")
+        if unseen:
+            refuse_classes(self._fitted().exclusive)
+            inputs, labels = self._labelled(X, Y, missing=True)
+            return find_issues(
+                self.predictor_, inputs, labels, self.label_names_, top=top, wrong=wrong
+            )
+        encoder, own = self._learn_encoder(X), self
+        if encoder is not None:
+            X, own = encoder.transform(X), copy(self)
+            own.encoder = None
+        names = vars(self).get("label_names_")
+        settings = {"folds": folds, "names": names, "top": top, "wrong": wrong}
+        return cross_fitted_issues(own, _plain(X), Y, **settings)
 
     def seen_in_training(self, X: Any) -> np.ndarray:
         """Return which rows have the same features as some training row, (n,).
