@@ -73,7 +73,8 @@ def fused(
     step = step_of(rule)
     assert step is not None
     assert cpu.refusal(form, step, start, known) is None
-    limits = interface.Limits(stopping.max_steps, stopping.objective_rtol, stopping.iterate_atol)
+    tolerances = stopping.objective_rtol, stopping.iterate_atol
+    limits = interface.Limits(stopping.max_steps, *tolerances, both=stopping.needs_both)
     return cpu.minimise(form, step, limits, start, known)
 
 
@@ -195,6 +196,26 @@ def test_either_tolerance_ends_a_row_at_the_same_step(tolerance: str) -> None:
     assert len(oracle.steps.unique()) > 3
     assert (answer.steps == oracle.steps).float().mean() > 0.95
     assert (answer.status == oracle.status).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("off", [None, "objective_rtol", "iterate_atol"])
+def test_both_tolerances_end_a_row_at_the_same_step(off: str | None) -> None:
+    case = Case(labels=19, rows=64)
+    form = case.linear + case.block("softplus", 5)
+    both = spen.Stopping(80, 3e-3, 3e-3, require="both")
+    both = replace(both, **{off: 0.0}) if off else both
+    assert isinstance(form, Form)
+    with torch.no_grad():
+        solve = partial(spen.Descent, MIRROR, both)
+        answer = solve(backend="fused").solve(form, spen.UnitBox(19))
+        oracle = solve(backend="general").solve(form, spen.UnitBox(19))
+    assert len(oracle.steps.unique()) > 3
+    assert (answer.steps == oracle.steps).float().mean() > 0.95
+    assert (answer.status == oracle.status).float().mean() > 0.95
+    sooner = fused(form, case.centre, stopping=replace(both, require="either")).steps
+    assert (
+        (sooner < answer.steps).float().mean() > 0.5 if off is None else sooner.equal(answer.steps)
+    )
 
 
 def test_an_oscillating_row_returns_its_best_iterate() -> None:

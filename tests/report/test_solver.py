@@ -1,6 +1,7 @@
 """The page's own inference against Python's: every rule, every nonlinearity, known labels."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,6 +108,20 @@ CASES = [
     (MeanField(), ("softplus",), 1.0, True),
     (MeanField(0.4), ("sigmoid", "square"), 2.0, False),
 ]
+
+
+@pytest.mark.parametrize("require", ["either", "both"])
+@pytest.mark.parametrize("off", [(), ("objective_rtol",), ("iterate_atol",)])
+def test_an_example_ends_by_the_tolerances_that_are_required(require, off):
+    form, start = tangled(("softplus",)), torch.full((ROWS, L), 0.5)
+    stopping = Stopping(60, 1e-3, 1e-2, require=require)
+    stopping = replace(stopping, **dict.fromkeys(off, 0.0))
+    rule = MirrorDescent(0.2, 0.0)
+    expected = Descent(rule, stopping, backend="general").solve(in_double(form), spen.UnitBox(L))
+    how = how_of(rule, stopping, fixed=False)
+    found = run_solver(SOLVE, **for_page(form, start), how=how, known=None, decoding=None)
+    assert [row["steps"] for row in found] == expected.steps.tolist()
+    assert len(set(expected.steps.tolist())) > 1
 
 
 @pytest.mark.parametrize("held", [False, True])
