@@ -151,6 +151,12 @@ def test_a_start_at_the_boundary() -> None:
     check(case.everything, case.start.round())
 
 
+@rules
+def test_a_start_where_duals_are_at_their_limit(rule: spen.Rule) -> None:
+    case = Case(labels=11)
+    check(case.linear + case.entropy, torch.sigmoid(15 * (2 * case.start.round() - 1)), rule=rule)
+
+
 def test_a_start_and_terms_that_all_rows_share_are_read_as_such() -> None:
     case = Case(labels=11)
     row, start = case.draw(1, 11), torch.rand(1, 11, generator=case.generator)

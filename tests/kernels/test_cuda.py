@@ -144,6 +144,15 @@ def test_relu_alone_from_one_number(plan: TilePlan | StreamPlan):
     agree(fused(form, BUNDLE, case.uniform, plan=plan), general(form, BUNDLE, case.uniform))
 
 
+def test_a_start_where_duals_are_at_their_limit():
+    case = Case(rows=3)
+    form, start = case.form(), torch.sigmoid(15 * (2 * case.start.round() - 1))
+    slow, limits = spen.MirrorDescent(1.0, 0.0), Limits(12, 0.0, 0.0)
+    wanted = general(form, slow, start, limits=limits)
+    found = fused(form, slow, start, plan=TILES, limits=limits)
+    torch.testing.assert_close(found.y, wanted.y, rtol=1e-3, atol=0)
+
+
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_a_row_that_must_meet_both_tolerances(plan: TilePlan | StreamPlan):
     case = Case()

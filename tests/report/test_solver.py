@@ -177,13 +177,17 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
         listed = None if held is None else [
             ["nan" if v != v else v for v in row] for row in held.tolist()
         ]  # fmt: skip
-        clf, calibration = subject.classifier, subject.predictor.calibration
+        clf, whole = subject.classifier, subject.predictor.calibration
+        calibration = [
+            {"scale": each.scale, "shift": each.shift.tolist()}
+            for each in (whole, whole.half or whole)
+        ]
         tuned = clf.tuned_.tolist() if isinstance(clf.tuned_, np.ndarray) else clf.tuned_
         answers = run_solver(
             SOLVE,
             **found,
             known=listed,
-            calibration={"scale": calibration.scale, "shift": calibration.shift.tolist()},
+            calibration=calibration,
             decoding={"name": clf.plan_.decoding, "tuned": tuned},
         )
         solution = subject.predictor.solve(subject.scaled[rows], held)

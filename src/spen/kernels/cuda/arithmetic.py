@@ -24,6 +24,7 @@ MIXED = tl.constexpr(5)
 
 DUAL_LIMIT = tl.constexpr(15.0 * 1.4426950408889634)
 LOWEST = tl.constexpr(3.059022269256247e-07)
+FULL = tl.constexpr(1 - 3.059022269256247e-07 - 2**-24)
 
 HELD = tl.constexpr(1e4)
 """The u of a label that is held: far outside what a step can reach, so that y is exactly 0 or 1."""
@@ -84,7 +85,9 @@ def _log2(x, ASSEMBLY: tl.constexpr):
 def dual(y, ASSEMBLY: tl.constexpr):
     """Return the u of y, which is moved inside (0, 1) first."""
     inside = tl.minimum(tl.maximum(y, LOWEST), 1.0 - LOWEST)
-    return bounded(_log2(1.0 - inside, ASSEMBLY) - _log2(inside, ASSEMBLY), DUAL_LIMIT)
+    u = bounded(_log2(1.0 - inside, ASSEMBLY) - _log2(inside, ASSEMBLY), DUAL_LIMIT)
+    # As UnitBox.to_dual: floats near 1 are far apart.
+    return tl.where(y >= FULL, -DUAL_LIMIT, u)
 
 
 @triton.jit
