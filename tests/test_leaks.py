@@ -11,7 +11,7 @@ from spen.files import digest
 DATA = spen.exclusive_blocks(n_train=120, n_test=40, n_features=12, n_blocks=2, seed=2)
 SMALL = {"hidden": (6,), "epochs": 2, "random_state": 0}
 KINDS = {
-    "SPEN": spen.SPENClassifier(random_state=0),
+    "SPEN": spen.SPENClassifier(epochs=2, random_state=0),
     "SPEN, cross-fitted": spen.SPENClassifier(cross_fit=True, **SMALL),
     "SPEN, together": spen.SPENClassifier(objective="unrolled", cross_fit=False, **SMALL),
     "SPEN, hinge": spen.SPENClassifier(objective="hinge", **SMALL),
