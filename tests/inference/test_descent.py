@@ -361,6 +361,39 @@ def test_either_tolerance_ends_an_example():
         assert (sooner.steps < solution.steps).all()
 
 
+@pytest.mark.parametrize("require", ["either", "both"])
+@pytest.mark.parametrize("rule", [RULES["mirror"], spen.MirrorBundle()])
+def test_an_example_ends_in_the_first_step_that_meets_what_is_required(rule, require):
+    """A run without tolerances says when each is met."""
+    energy, domain = trained_like(dtype=torch.float64)
+    problem = energy.bind(random_context(domain, 60, 3)[0])
+    endless = spen.Stopping(400, objective_rtol=0.0, iterate_atol=0.0)
+    everything = spen.Descent(rule, endless, trace=True).solve(problem, domain)
+    y, energies = everything.trace.y, everything.trace.energy
+    size = energies.abs()
+    settled = energies.diff(dim=0).abs() < 1e-4 * torch.maximum(size[1:], size[:-1])
+    still = y.diff(dim=0).abs().amax(2) < 1e-3
+    met = settled & still if require == "both" else settled | still
+    assert met.any(0).double().mean() > 0.5
+    stopping = spen.Stopping(400, 1e-4, 1e-3, require=require)
+    found = spen.Descent(rule, stopping, backend="general").solve(problem, domain)
+    assert torch.equal(found.converged, met.any(0))
+    assert torch.equal(found.steps, torch.where(met.any(0), met.int().argmax(0) + 1, 400))
+    assert (settled.int().argmax(0) != still.int().argmax(0)).any(), "or both ask the same"
+
+
+def test_a_tolerance_that_is_off_is_not_required():
+    problem, domain = convex_problem(4, 0)
+    for off in ("objective_rtol", "iterate_atol"):
+        either = dataclasses.replace(spen.Stopping(1000), **{off: 0.0})
+        both = dataclasses.replace(either, require="both")
+        wanted, found = (
+            spen.Descent(stopping=each).solve(problem, domain) for each in (either, both)
+        )
+        assert found.converged.all()
+        assert torch.equal(found.steps, wanted.steps)
+
+
 def test_stopping_when_a_share_of_the_batch_has_converged():
     energy, domain = trained_like(dtype=torch.float64)
     context, _ = random_context(domain, 200, 3)
@@ -420,6 +453,7 @@ def test_start_and_shapes_are_checked():
         ({"objective_rtol": -1.0}, "objective_rtol"),
         ({"iterate_atol": float("nan")}, "iterate_atol"),
         ({"scope": "exampel"}, "Did you mean 'example'"),
+        ({"require": "all"}, "Unknown require 'all'"),
         ({"fraction": 0.0}, "fraction"),
     ],
 )

@@ -48,6 +48,23 @@ def test_hinge_by_hand():
     )
 
 
+@pytest.mark.parametrize("rule", [spen.MirrorBundle(), spen.MirrorDescent(0.1, 0.5)])
+def test_a_log_hinge_in_float32_has_the_value_of_float64(rule):
+    """What it maximises grows up to the edge, so most labels end at the limit of their duals."""
+    n_labels, generator = 60, torch.Generator().manual_seed(0)
+    energy = spen.LocalEnergy(F, n_labels) + spen.LabelEnergy(n_labels, 4, "softplus")
+    model = spen.SPEN(spen.Identity(F), energy, spen.UnitBox(n_labels), seed=0)
+    inputs = torch.randn(30, F, generator=generator)
+    target = (torch.rand(30, n_labels, generator=generator) < 0.1).float()
+    inference = spen.Descent(rule, spen.Stopping(200), backend="general")
+    single, double = (
+        spen.Hinge("log").loss(model.to(kind), inference, Context(inputs.to(kind), target.to(kind)))
+        for kind in (torch.float32, torch.float64)
+    )
+    assert double.mean() > 0.9 * 15 * n_labels
+    torch.testing.assert_close(single.double(), double, rtol=0, atol=2e-3)
+
+
 def test_margin_scales_the_loss():
     """With margin 3: E − 3Δ is least at (0, 1): −2 − 6 = −8; the hinge is 8.5."""
     model, context = hand_made()

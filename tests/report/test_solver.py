@@ -1,6 +1,7 @@
 """The page's own inference against Python's: every rule, every nonlinearity, known labels."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,6 +117,20 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("require", ["either", "both"])
+@pytest.mark.parametrize("off", [(), ("objective_rtol",), ("iterate_atol",)])
+def test_an_example_ends_by_the_tolerances_that_are_required(require, off):
+    form, start = tangled(("softplus",)), torch.full((ROWS, L), 0.5)
+    stopping = Stopping(60, 1e-3, 1e-2, require=require)
+    stopping = replace(stopping, **dict.fromkeys(off, 0.0))
+    rule = MirrorDescent(0.2, 0.0)
+    expected = Descent(rule, stopping, backend="general").solve(in_double(form), spen.UnitBox(L))
+    how = how_of(rule, stopping, fixed=False)
+    found = run_solver(SOLVE, **for_page(form, start), how=how, known=None, decoding=None)
+    assert [row["steps"] for row in found] == expected.steps.tolist()
+    assert len(set(expected.steps.tolist())) > 1
+
+
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize(("rule", "names", "tau", "fixed"), CASES)
 def test_every_rule_answers_as_python_does(rule, names, tau, fixed, held):
@@ -169,7 +184,11 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
         listed = None if held is None else [
             ["nan" if v != v else v for v in row] for row in held.tolist()
         ]  # fmt: skip
-        clf, calibration = subject.classifier, subject.predictor.calibration
+        clf, whole = subject.classifier, subject.predictor.calibration
+        calibration = [
+            {"scale": each.scale, "shift": each.shift.tolist()}
+            for each in (whole, whole.half or whole)
+        ]
         tuned = clf.tuned_.tolist() if isinstance(clf.tuned_, np.ndarray) else clf.tuned_
         answers = run_solver(
             SOLVE,

@@ -136,10 +136,13 @@ const spenSolver = (() => {
   // How an example's descent ends: see spen.inference.descent.Stopping.
   function settled(stopping, now, last) {
     const change = Math.abs(now.value - last.value);
-    if (change < stopping.objective_rtol * Math.max(Math.abs(now.value), Math.abs(last.value))) return true;
+    const { objective_rtol: rtol, iterate_atol: atol } = stopping;
+    const settles = change < rtol * Math.max(Math.abs(now.value), Math.abs(last.value));
+    const needsBoth = stopping.require === "both" && rtol > 0 && atol > 0;
+    if (settles !== needsBoth) return settles;
     let moved = 0;
     for (let i = 0; i < now.y.length; i++) moved = Math.max(moved, Math.abs(now.y[i] - last.y[i]));
-    return moved < stopping.iterate_atol;
+    return moved < atol;
   }
 
   // Minimises one example. `known` holds 1, 0, or NaN for labels to infer; null: all of them.
