@@ -184,11 +184,7 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
         listed = None if held is None else [
             ["nan" if v != v else v for v in row] for row in held.tolist()
         ]  # fmt: skip
-        clf, whole = subject.classifier, subject.predictor.calibration
-        calibration = [
-            {"scale": each.scale, "shift": each.shift.tolist()}
-            for each in (whole, whole.half or whole)
-        ]
+        clf, calibration = subject.classifier, subject.predictor.calibration
         tuned = clf.tuned_.tolist() if isinstance(clf.tuned_, np.ndarray) else clf.tuned_
         answers = run_solver(
             SOLVE,

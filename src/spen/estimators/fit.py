@@ -231,7 +231,7 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words
     return Attempt(verdict, finish)
 
 
-ENOUGH_JUDGES = 1500
+ENOUGH_JUDGES = 500
 """Held-out rows that calibrate and tune an energy over cross-fitted scores; of more, one fold."""
 
 MOST_JUDGES = 4096
