@@ -153,11 +153,15 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
         rivals = zip(plan.rivals, same, strict=True)
         plans = [plan, *(plan.chosen.apply(rival) if alike else rival for rival, alike in rivals)]
         among = [each.chosen for each in plans]
+        # All are judged by the same rows.
+        judging = judging_folds(folds) if plan.cross_fit else folds
         attempts = []
         for each in plans:
             words = in_words(each.chosen, among) or "the model"
-            attempt = _cross_fit if each.cross_fit else _train_whole
-            attempts.append(attempt(work, each, folds, trial if each is plan else None, words))
+            attempt, its = (_cross_fit, folds) if each.cross_fit else (_train_whole, judging)
+            ahead = each.refit and len(plans) == 1
+            tried = trial if each is plan else None
+            attempts.append(attempt(work, each, its, tried, ahead, words))
             progress.tried(words, attempts[-1].verdict.score)
         best = best_verdict([attempt.verdict for attempt in attempts], plan.raw)
         return attempts[best].finish()
@@ -171,13 +175,18 @@ class Attempt:
     finish: Callable[[], Fitted]
 
 
-def _train_whole(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str) -> Attempt:
-    """Train all of a model on what each fold keeps; in the end, on all rows."""
+def _train_whole(
+    work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, ahead: bool, words: str
+) -> Attempt:
+    """Train all of a model on what each fold keeps; in the end, on all rows.
+
+    ``ahead`` says that it will be wanted, so that both may be trained side by side.
+    """
     progress = work.progress
     progress.begin(f"training {words}")
     # What was a trial need not be trained again where there is nothing more to it.
     begun = trial if plan.is_label_wise else None
-    work.train_ahead([plan], folds[begun.folds if begun else 0 :], plan.refit)
+    work.train_ahead([plan], folds[begun.folds if begun else 0 :], ahead)
     result = work.hold_out(plan, folds, begun)
     verdict = result.verdict
 
@@ -197,15 +206,16 @@ def _train_whole(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, wor
     return Attempt(verdict, finish)
 
 
-def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str) -> Attempt:
+def _cross_fit(
+    work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, ahead: bool, words: str
+) -> Attempt:
     """Train the energy on label scores of rows that the label-wise models have not seen.
 
     The verdict comes from energies that have not seen those rows either.
     """
     progress, label_wise = work.progress, plan.label_wise()
     progress.begin("training label-wise models")
-    refit = not plan.rivals
-    work.train_ahead([label_wise], folds[trial.folds if trial else 0 :], refit)
+    work.train_ahead([label_wise], folds[trial.folds if trial else 0 :], ahead)
     scored = work.hold_out(label_wise, folds, trial)
     if scored is not trial:
         progress.tried("label-wise models", scored.verdict.score)
@@ -232,7 +242,13 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words
 
 
 ENOUGH_JUDGES = 500
-"""Held-out rows that calibrate and tune an energy over cross-fitted scores; of more, one fold."""
+"""Held-out rows that calibrate and tune where energies are cross-fitted: then one fold will do."""
+
+
+def judging_folds(folds: Folds) -> Folds:
+    """Return the folds whose held-out rows calibrate and tune, where label scores need them all."""
+    return folds[:1] if len(folds[0][1]) >= ENOUGH_JUDGES else folds
+
 
 MOST_JUDGES = 4096
 """Held-out rows by which the width of an energy is chosen."""
@@ -338,8 +354,7 @@ def cross_fitted(
         scored: what label-wise models say of the rows that they have not seen.
         begun: the energy that the first fold has trained already, or None.
     """
-    judged = folds[:1] if len(folds[0][1]) >= ENOUGH_JUDGES else folds
-    parts = [_positions(scored, fold) for fold in judged]
+    parts = [_positions(scored, fold) for fold in judging_folds(folds)]
     rest = [kept for kept, _ in parts[begun is not None :]]
     every = np.arange(len(scored.rows))
     runs = work.run_energies(plan, scored.scores, [*rest, every])
