@@ -12,6 +12,7 @@ more than a standard error (about 2 points) on either set.
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ CHOSEN = "… and trust (label_issues)"
 SHARES = (0.01, 0.02, WRONG, 0.1, 0.2)
 """Of wrong labels, with which the chosen way is tried: how much depends on that."""
 
-MOST_SURE = 1e-9
+FEW_LABELS = 14
+"""Up to which all labellings are looked at."""
 
 
 def main() -> None:
@@ -45,7 +47,7 @@ def main() -> None:
         planted = plant(train.Y, SHARE, SEED)
         labels = planted.given.toarray().astype(float)
         part = np.random.default_rng(SEED).permutation(len(train)) % FOLDS
-        soft: dict[str, np.ndarray] = {}
+        odds: dict[str, np.ndarray] = {}
         for fold in range(FOLDS):
             kept, held = np.flatnonzero(part != fold), np.flatnonzero(part == fold)
             rows = spen.Split(train.X, planted.given)
@@ -53,19 +55,19 @@ def main() -> None:
                 fitted(given.models / f"{name}-{fold}-{energy}.spen", energy, rows.rows(kept))
                 for energy in ("auto", "local")
             )
-            for way, p in ways(own, alone, train.X[held], labels[held]).items():
-                soft.setdefault(way, np.zeros(labels.shape))[held] = p
+            for way, z in ways(own, alone, train.X[held], labels[held]).items():
+                odds.setdefault(way, np.zeros(labels.shape))[held] = z
         print(f"\n{name}: {planted.count} errors")
-        for way, p in soft.items():
-            loss, odds = -np.where(labels == 1, np.log(p), np.log1p(-p)).mean(), special.logit(p)
-            plain = precision(planted, np.where(labels == 1, -odds, odds))
+        for way, z in odds.items():
+            loss = (np.logaddexp(0, z) - labels * z).mean()
+            plain = precision(planted, np.where(labels == 1, -z, z))
             told = []
             for share in SHARES if way == CHOSEN else (WRONG,):
                 if_one, if_zero = evidence(labels, share)
-                score = np.where(labels == 1, -odds - if_one, odds + if_zero)
+                score = np.where(labels == 1, -z - if_one, z + if_zero)
                 told.append(f"{precision(planted, score):.1f}")
             words = f"with evidence {', '.join(told)}"
-            print(f"{way:<32} log loss {loss:.4f}  as it is {plain:.1f}  {words}")
+            print(f"{way:<34} log loss {loss:.4f}  as it is {plain:.1f}  {words}")
 
 
 def fitted(path: Path, energy: str, rows: spen.Split) -> spen.SPENClassifier:
@@ -78,20 +80,45 @@ def fitted(path: Path, energy: str, rows: spen.Split) -> spen.SPENClassifier:
 
 
 def ways(own: Any, alone: Any, X: Any, given: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the probability of each label (n, L) by each way."""
+    """Return the log-odds of each label (n, L) by each way."""
     parts = zip(*log_odds_given(own.predictor_, X, given), strict=True)
     _, z, c = map(np.concatenate, parts)
-    soft = settled(own, X, given)
+    rest = settled(own, X, given)
+    calibrated = Calibration.of(given, special.expit(c), False)
     found = {
-        "label-wise model": alone.predict_proba(X),
-        "SPEN, no label known": own.predict_proba(X),
-        "energy of the label flipped": special.expit(c),
-        "… calibrated": Calibration.of(given, special.expit(c), False).apply(special.expit(c)),
-        CHOSEN: special.expit(Trust.of(given, z, c).log_odds(z, c)),
-        "… the rest settled": special.expit(soft),
-        "… the rest settled, and trust": special.expit(Trust.of(given, z, soft).log_odds(z, soft)),
+        "label-wise model": special.logit(alone.predict_proba(X).astype(float)),
+        "SPEN, no label known": special.logit(own.predict_proba(X).astype(float)),
+        "energy of the label flipped": c,
+        "… calibrated": calibrated.scale * c + calibrated.shift,
+        CHOSEN: Trust.of(given, z, c).log_odds(z, c),
+        "… the rest settled": rest,
+        "… the rest settled, and trust": Trust.of(given, z, rest).log_odds(z, rest),
     }
-    return {k: np.clip(np.asarray(p, float), MOST_SURE, 1 - MOST_SURE) for k, p in found.items()}
+    if given.shape[1] <= FEW_LABELS:
+        found["… the rest at its minimum"] = minimal(own, X, given, 0.0)
+        found["… that of energy and evidence"] = minimal(own, X, given, WRONG)
+    return found
+
+
+@torch.no_grad()
+def minimal(own: Any, X: Any, given: np.ndarray, wrong: float) -> np.ndarray:
+    """Return (2 yⱼ − 1) [min E(y with j flipped, any others) − E(y)], by looking at all labellings;
+    of the energy alone, or with the evidence of a share of wrong labels for all labels but j."""
+    model, size, first, found = own.model_, given.shape[1], 0, []
+    every = torch.tensor(list(itertools.product((0.0, 1.0), repeat=size)))
+    if_one, if_zero = evidence(given, wrong) if wrong else (0.0, 0.0)
+    for context, rows in model.contexts(own.predictor_.scale(X)):
+        problem = model.smoothed(context, 0.0)
+        for row in range(rows):
+            y = torch.from_numpy(given[first + row]).float()
+            told = torch.where(y == 1, if_one, if_zero)
+            one = problem.select(torch.full((len(every),), row))
+            values = one.value(every) - every @ told
+            now = values[(every == y).all(1)]
+            least = torch.stack([values[every[:, j] != y[j]].min() for j in range(size)])
+            found.append(((2 * y - 1) * (least - now) - told).double().numpy())
+        first += rows
+    return np.stack(found)
 
 
 @torch.no_grad()
