@@ -242,12 +242,13 @@ def test_compaction_changes_nothing_but_time(rule, monkeypatch):
     assert torch.equal(compacted.status, plain.status)
 
 
-def test_the_best_iterate_is_returned():
+@pytest.mark.parametrize("backend", ["auto", "general"])
+def test_the_best_iterate_is_returned(backend):
     """One huge step overshoots; the start was better."""
     problem = spen.Form(
         linear=torch.tensor([[-20.0]]), quadratic=torch.tensor([[40.0]])
     )  # minimum at one half
-    descent = spen.Descent(spen.ProjectedGradient(1.0, 0.0), spen.Stopping(3))
+    descent = spen.Descent(spen.ProjectedGradient(1.0, 0.0), spen.Stopping(3), backend=backend)
     start = torch.tensor([[0.6]])
     solution = descent.solve(problem, spen.UnitBox(1), start)
     assert solution.y.item() == pytest.approx(0.6)
