@@ -1,6 +1,8 @@
 """The study of known labels over five sets, on a generated data set with tiny classifiers."""
 
 import json
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from sklearn.metrics import f1_score, log_loss
 
 import spen
 from spen.baselines import KnownLabelsClassifier
+from spen.estimators.plan import Shape
+from spen.estimators.recipe import make_plan
 from spen_paper.records import Records
 from spen_paper.studies import known
 from spen_paper.studies.known import NAMED, REVEALINGS, SHARES, Revealing, gap, hidden_scores
@@ -126,3 +130,16 @@ def test_the_error_of_a_gap_is_that_of_many_draws_of_rows():
     draws = rng.integers(0, 300, (4000, 300))
     means = (ours - theirs)[draws].sum(1) / counts[draws].sum(1)
     assert error == pytest.approx(means.std(), rel=0.06)
+
+
+def test_an_energy_is_trained_as_the_log_of_the_search_says():
+    path = Path(__file__).parents[1] / "search" / "known.py"
+    search = runpy.run_path(str(path))
+    best = search["winner"]()
+    plan = make_plan(
+        spen.SPENClassifier().get_params(deep=False), Shape(5000, 2000, 50, True, False)
+    )
+    for energy in plan.energies:
+        assert energy.terms[-1].settings["dropout"] == best["dropout"]
+    assert plan.stages[-1].lr == best["lr"]
+    assert plan.energy_rates == search["GRID"]["global_lr"]
