@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ from spen.training.together import goes_together, train_together
 
 MOST_TOGETHER = 2**23
 """Weights of models that are trained side by side, all together: beyond, a step is all work."""
+
+MOST_WATCHED = 2**22
+"""Held-out decisions that are scored after each epoch, which nothing is chosen by."""
 
 MEMBER_SEEDS = 7919
 """How far apart the seeds of the models are that are averaged."""
@@ -199,7 +203,8 @@ def _train_whole(
                 ended = ended.stopped(result.history)
             progress.left(work.epochs_left(ended))
             model, refit_history = work.run(ended)
-        warn_if_undertrained(plan, work.domain, result)
+        labels = result.scores.Y
+        warn_if_undertrained(plan, work.domain, labels, verdict.score, result.history)
         kept = verdict.calibration, verdict.tuned, verdict.score
         return Fitted(model, ended, *kept, result.history, refit_history)
 
@@ -217,8 +222,6 @@ def _cross_fit(
     progress.begin("training label-wise models")
     work.train_ahead([label_wise], folds[trial.folds if trial else 0 :], ahead)
     scored = work.hold_out(label_wise, folds, trial)
-    if scored is not trial:
-        progress.tried("label-wise models", scored.verdict.score)
     plan, begun = choose_energy(work, plan, folds, scored)
     progress.begin("training the energy")
     judged, predicted, (energy, history) = cross_fitted(work, plan, folds, scored, begun)
@@ -233,8 +236,8 @@ def _cross_fit(
             features = LabelScores(label_wise_parts(model))
         whole = SPEN(features, energy.energy, work.domain).to(work.device)
         ended = replace(plan, decoding=verdict.decoding, rivals=())
-        held = replace(scored, verdict=verdict, history=history, scores=scored.scores.rows(judged))
-        warn_if_undertrained(plan, work.domain, held)
+        labels = scored.scores.Y[judged]
+        warn_if_undertrained(plan, work.domain, labels, verdict.score, history)
         kept = verdict.calibration, verdict.tuned, verdict.score
         return Fitted(whole, ended, *kept, history, refit_history)
 
@@ -524,6 +527,7 @@ class HeldOut:
     """What came of training on what folds keep: the first model, and all held-out rows.
 
     Attributes:
+        judged: returns the verdict. With many labels that takes long, and not all is asked for it.
         folds: how many there were.
         rows: (n,) the numbers of the held-out rows, in the order of the folds.
         soft: (n, L) what is predicted of them.
@@ -533,12 +537,17 @@ class HeldOut:
 
     model: SPEN
     history: History
-    verdict: Verdict
+    judged: Callable[[], Verdict]
     folds: int
     rows: np.ndarray
     soft: Tensor
     scores: Split
     joint: np.ndarray | None
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the held-out rows say."""
+        return self.judged()
 
 
 @dataclass(frozen=True)
@@ -620,6 +629,9 @@ class Fit:
             rows = self.rows.rows(held)
             # Watching costs time, and the history of one fold is kept.
             watched = None if (runs or plan.raw) and not plan.stops_early else rows
+            if watched is not None and not plan.stops_early:
+                most = max(1, MOST_WATCHED // self.domain.size)
+                watched = rows.rows(np.arange(min(len(rows), most)))
             runs.append(self.run(plan, kept, watched))
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
             if plan.wants_joint:
@@ -634,12 +646,14 @@ class Fit:
         soft = torch.cat(softs)
         joint = np.concatenate(joints) if plan.wants_joint else None
         half = _joined(halves)
-        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint, half)
-        if losses:
-            verdict = replace(verdict, losses=np.concatenate(losses))
+
+        def judged() -> Verdict:
+            verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint, half)
+            return replace(verdict, losses=np.concatenate(losses)) if losses else verdict
+
         scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
         split = Split(scores, rows.Y, rows.weight)
-        return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split, joint)
+        return HeldOut(*runs[0], judged, len(folds), numbers, soft, split, joint)
 
     def train_ahead(self, plans: Sequence[Plan], folds: Folds, refit: bool = False) -> None:
         """Train side by side what ``run`` will be asked for, as far as that pays.
@@ -832,16 +846,26 @@ STEEP = 0.1
 """The share of all that the loss falls which may be left to the last quarter of a run."""
 
 
-def warn_if_undertrained(plan: Plan, domain: Domain, result: HeldOut) -> None:
-    """Warn of a model that is no better than a constant, or whose loss is still falling."""
+def warn_if_undertrained(
+    plan: Plan, domain: Domain, labels: Any, score: float, history: History
+) -> None:
+    """Warn of a model that is no better than a constant, or whose loss is still falling.
+
+    Args:
+        plan: that was carried out.
+        domain: where the output lives.
+        labels: (n, L) of held-out rows.
+        score: of the model on these.
+        history: of its training.
+    """
     if plan.raw:
         return
-    truth = densified(result.scores.Y)
+    truth = densified(labels)
     known = ~np.isnan(truth)
     shares = np.where(known, truth, 0).sum(0) / np.maximum(known.sum(0), 1)
     constant = np.tile(shares.astype(np.float32), (len(truth), 1))
     best = judge(replace(plan, decoding="auto", raw=False), domain, truth, constant).score
-    losses = [epoch.loss for epoch in result.history.epochs if epoch.stage != LINEAR]
+    losses = [epoch.loss for epoch in history.epochs if epoch.stage != LINEAR]
     quarter = max(1, len(losses) // 4)
     # An energy over scores that are known has little to learn, so its loss falls by little. And a
     # network that is told labels fits its rows ever better, but held-out ones have chosen its rate.
@@ -850,12 +874,12 @@ def warn_if_undertrained(plan: Plan, domain: Domain, result: HeldOut) -> None:
         and not (plan.cross_fit or plan.by_known)
         and (losses[-1 - quarter] - losses[-1] > max(STEEP * (losses[0] - losses[-1]), 0))
     )
-    if len(truth) >= FEWEST_JUDGES and result.verdict.score < best:
+    if len(truth) >= FEWEST_JUDGES and score < best:
         problem = (
-            f"scores {100 * result.verdict.score:.1f} on held-out rows, less than the "
+            f"scores {100 * score:.1f} on held-out rows, less than the "
             f"{100 * best:.1f} of predicting the same for every row"
         )
-    elif falls and len({epoch.stage for epoch in result.history.epochs}) == 1:
+    elif falls and len({epoch.stage for epoch in history.epochs}) == 1:
         problem = "was still learning fast when its training ended"
     else:
         return
