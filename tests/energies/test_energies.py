@@ -198,6 +198,21 @@ def test_energies_are_the_formulas_of_their_docstrings(kind, nonlinearity):
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda L: spen.LabelEnergy(L, 40),
+        lambda L: spen.ConditionalEnergy(F, L, 40),
+        lambda L: spen.ConvexEnergy(F, L, 40),
+    ],
+)
+def test_measurements_begin_as_large_whatever_the_number_of_labels(made):
+    """Of independent labels they then vary alike: by 1.2 times a label's own deviation."""
+    for n_labels in (100, 900):
+        measurements = made(n_labels).measurements.detach()
+        assert measurements.square().sum(1).mean().sqrt().item() == pytest.approx(1.2, rel=0.03)
+
+
 def test_low_rank_pairs_are_the_table_that_they_stand_for():
     energy = randomise(spen.PairwiseEnergy(6, rank=2), 0)
     table = energy.pairs()

@@ -11,6 +11,7 @@ changes, those that are in the log already are not tried again.
 from __future__ import annotations
 
 import argparse
+import doctest
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -75,10 +76,16 @@ def _in_child(path: Path, source: bytes, tests: Sequence[str]) -> None:
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        sys.meta_path.insert(0, FromMemory(path, source))
-        import pytest
+        changed = FromMemory(path, source)
+        sys.meta_path.insert(0, changed)
+        # Pytest would take a module's examples from the file.
+        options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        module = importlib.import_module(changed.name)
+        code = int(doctest.testmod(module, optionflags=options).failed > 0)
+        if not code:
+            import pytest
 
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
     finally:
         os._exit(code)
 
