@@ -339,3 +339,10 @@ def test_kinked_energies_are_not_smooth_at_their_kinks():
     measured = y @ block.measurements.T + block.bias
     inside = (measured.abs() < 1).double().mean()
     assert 0.1 < inside < 0.9
+
+
+def test_step_rates_add_nothing_to_any_labelling():
+    problem = spen.StepRates(3, steps=2).bind(Context(torch.zeros(2, F)))
+    for y in (torch.zeros(2, 3), torch.ones(2, 3)):
+        assert problem.value(y).tolist() == [0.0, 0.0]
+        assert problem.gradient(y).tolist() == torch.zeros(2, 3).tolist()
