@@ -219,6 +219,21 @@ def test_energies_are_the_formulas_of_their_docstrings(kind, nonlinearity):
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda L: spen.LabelEnergy(L, 40),
+        lambda L: spen.ConditionalEnergy(F, L, 40),
+        lambda L: spen.ConvexEnergy(F, L, 40),
+    ],
+)
+def test_measurements_begin_as_large_whatever_the_number_of_labels(made):
+    """Of independent labels they then vary alike: by 1.2 times a label's own deviation."""
+    for n_labels in (100, 900):
+        measurements = made(n_labels).measurements.detach()
+        assert measurements.square().sum(1).mean().sqrt().item() == pytest.approx(1.2, rel=0.03)
+
+
 def test_low_rank_pairs_are_the_table_that_they_stand_for():
     energy = randomise(spen.PairwiseEnergy(6, rank=2), 0)
     table = energy.pairs()
@@ -345,3 +360,10 @@ def test_kinked_energies_are_not_smooth_at_their_kinks():
     measured = y @ block.measurements.T + block.bias
     inside = (measured.abs() < 1).double().mean()
     assert 0.1 < inside < 0.9
+
+
+def test_step_rates_add_nothing_to_any_labelling():
+    problem = spen.StepRates(3, steps=2).bind(Context(torch.zeros(2, F)))
+    for y in (torch.zeros(2, 3), torch.ones(2, 3)):
+        assert problem.value(y).tolist() == [0.0, 0.0]
+        assert problem.gradient(y).tolist() == torch.zeros(2, 3).tolist()

@@ -328,13 +328,17 @@ def test_a_trace_stands_still_where_an_example_has_ended():
         assert (solution.trace.energy[:, row].min() == solution.energy[row]).all()
 
 
-def test_a_decaying_step_moves_less():
-    problem = spen.Form(linear=torch.tensor([[1.0]]))
-    ends = []
+@pytest.mark.parametrize("backend", ["auto", "general"])
+@pytest.mark.parametrize("rule", [spen.MirrorDescent, spen.ProjectedGradient])
+def test_a_decaying_step_moves_less(rule, backend):
+    problem, box, moves = spen.Form(linear=torch.tensor([[1.0]])), spen.UnitBox(1), []
+    # From the centre in the dual, and so far from the edge that no step is cut short.
+    start, lr = (0.5, 1.0) if rule is spen.MirrorDescent else (0.95, 0.1)
     for decay in (0.0, 1.0):
-        descent = spen.Descent(spen.MirrorDescent(1.0, 0.0, decay), spen.Stopping(3, 0.0, 0.0))
-        ends.append(spen.UnitBox(1).to_dual(descent.solve(problem, spen.UnitBox(1)).y).item())
-    assert ends == pytest.approx([-3.0, -(1 + 1 / 2 + 1 / 3)], rel=1e-4)
+        descent = spen.Descent(rule(lr, 0.0, decay), spen.Stopping(3, 0.0, 0.0), backend=backend)
+        y = descent.solve(problem, box, torch.tensor([[start]])).y
+        moves.append(box.to_dual(y).item() if rule is spen.MirrorDescent else y.item() - start)
+    assert moves == pytest.approx([-3 * lr, -lr * (1 + 1 / 2 + 1 / 3)], rel=1e-4)
 
 
 def test_contradicting_known_classes_are_refused():

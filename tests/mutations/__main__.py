@@ -11,6 +11,7 @@ changes, those that are in the log already are not tried again.
 from __future__ import annotations
 
 import argparse
+import doctest
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -54,11 +55,20 @@ class FromMemory(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoa
         return compile(self.source, self.path, "exec", dont_inherit=True)
 
 
-def outcome(path: Path, source: bytes, tests: Sequence[str]) -> tuple[str, float]:
-    """Return what tests say of a changed source, and the processor's seconds."""
+def outcome(
+    path: Path, source: bytes, tests: Sequence[str], *, examples: bool = False
+) -> tuple[str, float]:
+    """Return what tests say of a changed source, and the processor's seconds.
+
+    Args:
+        path: of the file.
+        source: what it would hold.
+        tests: as pytest names them.
+        examples: whether those in the file's docstrings are tried before.
+    """
     child = os.fork()
     if child == 0:
-        _in_child(path, source, tests)
+        _in_child(path, source, tests, examples)
     _, status, used = os.wait4(child, 0)
     seconds = round(used.ru_utime + used.ru_stime, 1)
     if os.WIFSIGNALED(status):
@@ -68,17 +78,25 @@ def outcome(path: Path, source: bytes, tests: Sequence[str]) -> tuple[str, float
     return words.get(os.waitstatus_to_exitcode(status), BROKEN), seconds
 
 
-def _in_child(path: Path, source: bytes, tests: Sequence[str]) -> None:
+def _in_child(path: Path, source: bytes, tests: Sequence[str], examples: bool) -> None:
     code = 99
     try:
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS + 5))
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
-        sys.meta_path.insert(0, FromMemory(path, source))
-        import pytest
+        changed = FromMemory(path, source)
+        sys.meta_path.insert(0, changed)
+        code = 0
+        if examples:
+            # Pytest would take them from the file as it is.
+            options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+            module = importlib.import_module(changed.name)
+            code = int(doctest.testmod(module, optionflags=options).failed > 0)
+        if not code:
+            import pytest
 
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+            code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
     finally:
         os._exit(code)
 
@@ -115,7 +133,8 @@ def try_drawn(count: int, seed: int, log: Path) -> int:
         if str(change) in tried:
             continue
         path = ROOT / change.path
-        found, seconds = outcome(path, change.apply(path.read_bytes()), judges_of(change))
+        changed = change.apply(path.read_bytes())
+        found, seconds = outcome(path, changed, judges_of(change), examples=True)
         tried[str(change)] = {"bug": str(change), "found": found, "seconds": seconds}
         note(log, tried[str(change)])
     counts = {found: sum(each["found"] == found for each in tried.values())

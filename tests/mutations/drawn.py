@@ -81,7 +81,7 @@ def draw(count: int, seed: int) -> list[Change]:
 
 
 def judges_of(change: Change) -> tuple[str, ...]:
-    """Return the tests that are to notice a change."""
+    """Return the tests that are to notice a change, beside the examples of its file."""
     return next(tests for pattern, tests in TESTS.items() if Path(change.path).match(pattern))
 
 
