@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from spen.batch.arrays import Arrays
 from spen.batch.context import Context
 from spen.batch.limits import limits
+from spen.batch.positions import ROW_TILE
 from spen.batch.rows import Rows, SparseRows, filled_batch, filled_rows, row_spans, whole_batch
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
@@ -24,7 +25,7 @@ from spen.errors import InputError, check_positive, check_whole, choose, one_of
 from spen.features import Features, as_features, evaluating
 from spen.files import module_from_json, module_to_json, under, weights_of, write_tensors
 from spen.inference.base import Inference, Solution, join_solutions
-from spen.inference.descent import ROW_TILE, Descent
+from spen.inference.descent import Descent
 from spen.kernels.threads import ends_with_python, stop_if_python_ends, threads_for
 
 STARTS = ("uniform", "local")
@@ -180,7 +181,7 @@ class SPEN(nn.Module):
         """Return where inference begins: the domain's centre, or the local model's output."""
         one_of(start, STARTS, "start")
         if start == "uniform":
-            return self.domain.uniform(context.features)
+            return self.domain.of_batch(context).uniform(context.features)
         return self._output_of(self.local_scores(context))
 
     def _output_of(self, scores: Tensor) -> Tensor:
@@ -195,7 +196,7 @@ class SPEN(nn.Module):
     ) -> Solution:
         """Minimise the energy of a bound batch; τ = ``entropy`` softens the answer."""
         problem, first = self.pose(context, start, entropy)
-        return inference.solve(problem, self.domain, first, context.known)
+        return inference.solve(problem, self.domain.of_batch(context), first, context.known)
 
     def pose(
         self,
@@ -250,7 +251,8 @@ class SPEN(nn.Module):
                 check_positive(entropy, "entropy")
             # What spen.Entropy binds to; to make a module of it takes longer than to bind it.
             tau = context.features.new_full((len(context.features),), entropy)
-            problems = [*problems, Form(tau=tau, domain=self.domain)]
+            domain = self.domain.of_batch(context)
+            problems = [*problems, Form(tau=tau, domain=domain, mask=context.mask)]
         return add_problems(problems)
 
     @torch.no_grad()

@@ -26,7 +26,8 @@ class ThroughSteps(Objective):
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
         problem, start = model.pose(context, self.start, self.entropy)
-        return solve_through(inference, problem, model.domain, start, context.known)
+        domain = model.domain.of_batch(context)
+        return solve_through(inference, problem, domain, start, context.known)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class UnrolledLikelihood(ThroughSteps):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        target, counted, domain = target_of(context), context.counted, model.domain
+        target, counted = target_of(context), context.counted
+        domain = model.domain.of_batch(context)
         given = self._reveal_labels(context, target, generator)
         if given is not None and not self.free:
             problem, start = model.pose(context, self.start, self.entropy, generator)
@@ -173,7 +175,7 @@ class EndToEnd(ThroughSteps):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        target, domain = target_of(context), model.domain
+        target, domain = target_of(context), model.domain.of_batch(context)
         every = self.weighting == "all"
         if every and isinstance(inference, Descent) and isinstance(inference.backward, Implicit):
             raise InputError(
