@@ -238,7 +238,8 @@ def read_chain(
         raise InputError(f"{solver} is for a Simplex, and the domain is {domain}.")
     check_no_entropy(problem, solver)
     like, shape = problem.rows_like, (-1, domain.size // domain.n_classes, domain.n_classes)
-    known = held_labels(domain, known, like, problem.mask)
+    if known is not None:
+        known = held_labels(domain, known, like, problem.mask)
     mask = problem.mask
     if mask is None:
         mask = torch.ones(like.shape[0], shape[1], dtype=torch.bool, device=like.device)
@@ -263,17 +264,22 @@ def read_chain(
     assert constant is not None
     assert unary is not None
     assert pairs is not None
-    unary = -unary.expand(like.shape[0], -1).reshape(shape) / temperature
-    last = mask & ~torch.nn.functional.pad(mask[:, 1:], (0, 1))
-    first = torch.zeros_like(mask)
-    first[:, 0] = True
-    for start, end in ends:
-        unary = unary - (first[:, :, None] * start + last[:, :, None] * end) / temperature
-    pairs = -pairs / temperature
-    for table in forbidden:
-        pairs = pairs.masked_fill(table[:-1, :-1], -torch.inf)
-        barred = (first[:, :, None] & table[-1, :-1]) | (last[:, :, None] & table[:-1, -1])
-        unary = unary.masked_fill(barred, -torch.inf)
+    unary = unary.expand(like.shape[0], -1).reshape(shape)
+    if ends:
+        rows, last = torch.arange(len(mask), device=mask.device), mask.sum(1) - 1
+        start, end = (total(each) for each in zip(*ends, strict=True))
+        # At rows of one position both come together.
+        unary = unary.index_put((rows, last), end, accumulate=True)
+        unary = unary.index_put((rows, torch.zeros_like(last)), start, accumulate=True)
+        for table in forbidden:
+            pairs = pairs.masked_fill(table[:-1, :-1], torch.inf)
+            before, after = (
+                torch.where(barred, torch.inf, 0.0).to(unary)
+                for barred in (table[-1, :-1], table[:-1, -1])
+            )
+            unary = unary.index_put((rows, last), after, accumulate=True)
+            unary = unary.index_put((rows, torch.zeros_like(last)), before, accumulate=True)
+    unary, pairs = -unary / temperature, -pairs / temperature
     if known is not None:
         ruled_out = (known.reshape(unary.shape) == 0) & mask[:, :, None]
         unary = unary.masked_fill(ruled_out, -torch.inf)
@@ -361,8 +367,8 @@ class _SumOfRows:
         assert kernel is not None
         found, transposed = torch.zeros_like(self.factors), self.tables.mT.contiguous()
         pairs = torch.zeros_like(transposed)
-        arrays = (self.factors, transposed, self.lengths, self.forward, weights, found, pairs)
-        kernel(*(_doubles(each) if each.is_floating_point() else each.numpy() for each in arrays))
+        arrays = (self.factors, transposed, self.forward, weights, found, pairs)
+        kernel(self.lengths.numpy(), *map(_doubles, arrays), of_pairs)
         together = (pairs * transposed).mT.to(self.like) if of_pairs else None
         return found.to(self.like), together
 

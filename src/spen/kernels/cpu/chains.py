@@ -69,24 +69,26 @@ def sum_forwards(
 
 
 def sum_backwards(
+    lengths: np.ndarray,
     factors: np.ndarray,
     tables: np.ndarray,
-    lengths: np.ndarray,
     forward: np.ndarray,
     weights: np.ndarray,
     marginals: np.ndarray,
     pairs: np.ndarray,
+    of_pairs: bool,
 ) -> None:
     """Fill the marginals, and add what pairs have to theirs.
 
     Args:
+        lengths: (n,).
         factors: (n, T, K) as in ``sum_forwards``.
         tables: (n or 1, T − 1 or 1, K, K) transposed: […, k, j] is for k after j.
-        lengths: (n,).
         forward: (n, T, K) what ``sum_forwards`` found.
         weights: (n,) what the marginals of each row are multiplied by.
         marginals: (n, T, K) to be filled.
         pairs: of the tables' shape, zeros: the marginals of pairs once multiplied by the tables.
+        of_pairs: whether these are wanted.
     """
     classes = factors.shape[2]
     behind, ahead = np.empty(classes), np.empty(classes)
@@ -113,6 +115,8 @@ def sum_backwards(
                 # What no tagging reaches could grow beyond all bounds.
                 behind[j] = behind[j] / whole if forward[row, t, j] > 0 else 0.0
                 marginals[row, t, j] = weights[row] * forward[row, t, j] * behind[j]
+            if not of_pairs:
+                continue
             scale = weights[row] / whole
             for k in range(classes):
                 share = scale * ahead[k]
@@ -179,7 +183,7 @@ def forward_types() -> tuple[Any, ...]:
 def backward_types() -> tuple[Any, ...]:
     """Return arguments of ``sum_backwards`` that tell their types."""
     factors, tables, lengths, row = _no_rows()
-    return factors, tables, lengths, factors, row, factors, tables
+    return lengths, factors, tables, factors, row, factors, tables, False
 
 
 def path_types() -> tuple[Any, ...]:
