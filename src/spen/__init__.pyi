@@ -20,6 +20,8 @@ from spen.energies.chain import ChainEnergy as ChainEnergy
 from spen.energies.chain import ConditionalChainEnergy as ConditionalChainEnergy
 from spen.energies.chain import forbidden_transitions as forbidden_transitions
 from spen.energies.convex import ConvexEnergy as ConvexEnergy
+from spen.energies.convolution import ConditionalConvolutionEnergy as ConditionalConvolutionEnergy
+from spen.energies.convolution import ConvolutionEnergy as ConvolutionEnergy
 from spen.energies.form import Block as Block
 from spen.energies.form import Form as Form
 from spen.energies.label import ConditionalEnergy as ConditionalEnergy

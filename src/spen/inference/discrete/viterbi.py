@@ -267,7 +267,7 @@ def read_chain(
     unary = unary.expand(like.shape[0], -1).reshape(shape)
     if ends:
         rows, last = torch.arange(len(mask), device=mask.device), mask.sum(1) - 1
-        start, end = (total(each) for each in zip(*ends, strict=True))
+        start, end = (torch.stack(each).sum(0) for each in zip(*ends, strict=True))
         # At rows of one position both come together.
         unary = unary.index_put((rows, last), end, accumulate=True)
         unary = unary.index_put((rows, torch.zeros_like(last)), start, accumulate=True)
