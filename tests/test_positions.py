@@ -222,3 +222,42 @@ def test_of_batch_is_the_same_for_fixed_domains():
     assert fixed.of_batch(context) is fixed
     assert spen.UnitBox(3).of_batch(context) == spen.UnitBox(3)
     assert OPEN.size == K
+
+
+WAYS = {
+    "unrolled": spen.Descent(spen.MirrorDescent(0.3, 0.5), spen.Stopping(6)),
+    "truncated": spen.Descent(
+        spen.MirrorDescent(0.3, 0.0), spen.Stopping(6), backward=spen.Truncated(3)
+    ),
+    "implicit": spen.Descent(
+        spen.MirrorDescent(0.3, 0.0), spen.Stopping(300, 0, 1e-9), backward=spen.Implicit()
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("some_known", [False, True])
+def test_gradients_through_inference_know_of_no_padding(way, some_known):
+    """The gradient of rows of different lengths together is the sum of those of each alone."""
+    energy = spen.LocalEnergy(F, K) + spen.ChainEnergy(K) + spen.ConvolutionEnergy(K, 3, 4)
+    model = spen.SPEN(spen.Identity(F), noisy(energy, torch.float64), OPEN)
+    lengths = [4, 1, 6]
+    features = sequences(lengths, dtype=np.float64)
+    rng = np.random.default_rng(2)
+    targets = [np.eye(K)[rng.integers(K, size=length)] for length in lengths]
+    hidden = [np.where(rng.random((length, 1)) < 0.7, nan, 1.0) for length in lengths]
+    objective = spen.UnrolledLikelihood(entropy=1.0, start="chain")
+
+    def gradients(rows):
+        inputs, mask = pad([features[row] for row in rows])
+        target = pad([targets[row] for row in rows])[0].flatten(1)
+        shown = pad([targets[row] * hidden[row] for row in rows], nan)[0].flatten(1)
+        context = spen.Context(inputs, target, shown if some_known else None, mask=mask)
+        loss = objective.loss(model, WAYS[way], context).sum()
+        return torch.autograd.grad(loss, list(model.parameters()))
+
+    together = gradients(range(len(lengths)))
+    alone = zip(*(gradients([row]) for row in range(len(lengths))), strict=True)
+    for whole, parts in zip(together, alone, strict=True):
+        assert whole.isfinite().all()
+        torch.testing.assert_close(whole, sum(parts), rtol=1e-5, atol=1e-7)

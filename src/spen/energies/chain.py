@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -180,14 +179,14 @@ class ChainProblem(RecordProblem):
         """(n, T) True at the last position of each row."""
         return self.mask & ~F.pad(self.mask[:, 1:], (0, 1))
 
-    @cached_property
+    @property
     def _pairs(self) -> Tensor:
         """The pairs with their penalties."""
         if self.forbidden is None:
             return self.pairs
         return self.pairs + self.penalty * self.forbidden[:-1, :-1]
 
-    @cached_property
+    @property
     def _outward(self) -> Tensor:
         """What the first and the last position of each row cost, (n, T, K)."""
         start, end = self.start, self.end
