@@ -56,11 +56,10 @@ class Viterbi(Inference):
             tags, best = best_taggings(chain, 1)
             tags, best, backend = tags[:, 0], best[:, 0], "general"
         else:
-            rows, longest = chain.mask.shape
-            tags = torch.zeros(rows, longest, dtype=torch.int64)
-            best = torch.zeros(rows, dtype=torch.float64)
-            arrays = (chain.unary, chain.pairs), chain.lengths
-            kernel(*map(_doubles, arrays[0]), arrays[1].numpy(), tags.numpy(), best.numpy())
+            tags = torch.zeros(chain.mask.shape, dtype=torch.int64)
+            best = torch.zeros(len(tags), dtype=torch.float64)
+            scores, tables = _doubles(chain.unary), _doubles(chain.pairs)
+            kernel(scores, tables, chain.lengths.numpy(), tags.numpy(), best.numpy())
             backend = "chain-numba"
         chain.check_possible(best)
         y = chain.vertices(tags)
@@ -444,7 +443,7 @@ def best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
     for t in range(1, longest):
         ways = score[:, :, None, :] + _between(chain.pairs, t)[:, :, :, None]
         # (rows, from, to, n) → (rows, to, from × n)
-        reached, origin = ways.transpose(1, 2).flatten(2).topk(min(n, classes * n), 2)
+        reached, origin = ways.transpose(1, 2).flatten(2).topk(n, 2)
         here = mask[:, t, None, None]
         score = torch.where(here, reached + unary[:, t, :, None], score)
         stay = torch.arange(classes * n, device=origin.device).reshape(classes, n)
