@@ -15,6 +15,7 @@ from spen.baselines import (
     ALL,
     BRClassifier,
     DMFClassifier,
+    KnownLabelsClassifier,
     LRClassifier,
     MLPClassifier,
     PRLRClassifier,
@@ -26,6 +27,7 @@ SMALL = {
     MLPClassifier: {"hidden": (32,), "dropout": 0.0, "epochs": 25},
     DMFClassifier: {"hidden": (32,), "dropout": 0.0, "epochs": 25, "pairwise_epochs": 4},
     PRLRClassifier: {"hidden": (32,), "dropout": 0.0, "epochs": 25, "missing": 0.2},
+    KnownLabelsClassifier: {"hidden": (64, 32), "dropout": 0.0, "epochs": 40},
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from scipy.optimize import minimize
 
-from spen.estimators.calibration import RIDGE, Calibration
+from spen.estimators.calibration import RIDGE, Calibration, log_odds
 from spen.estimators.scaling import Scaling
 
 
@@ -178,3 +178,10 @@ def test_calibration_is_its_formula_and_leaves_what_it_is_given():
     np.testing.assert_allclose(got, expected, rtol=1e-6)
     assert np.array_equal(soft, before)
     assert shift.tolist() == [0.3, -0.2, 0.0]
+
+
+def test_log_odds_are_finite_at_both_ends():
+    low, high = log_odds(0.0), log_odds(1.0)
+    assert np.isfinite([low, high]).all()
+    assert high == pytest.approx(53 * np.log(2))
+    assert low < -700

@@ -98,6 +98,23 @@ def test_log_loss_is_the_usual_one():
     torch.testing.assert_close(simplex.log_loss(torch.softmax(logits, 1), one_hot).sum(1), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_dual_at_its_limit_comes_back(dtype):
+    """Also from the edge of the box, and with the slope that the mirror map has there."""
+    box, limit = spen.UnitBox(2), torch.tensor([[15.0, -15.0]], dtype=dtype)
+    close = torch.testing.assert_close
+    for y in (box.to_primal(limit), box.to_primal(2 * limit), torch.tensor([[1, 0]], dtype=dtype)):
+        close(box.to_dual(y), limit, rtol=0, atol=2e-6)
+    y = box.to_primal(limit).requires_grad_()
+    (slope,) = torch.autograd.grad(box.to_dual(y).sum(), y)
+    close(slope, 1 / (y * (1 - y)).detach())
+    inside = torch.linspace(-14, 14, 57, dtype=torch.float64)
+    # Half the distance of two floats just below 1, in units of 1 − y.
+    rounding = 1e-6 + 2**-23 * torch.exp(inside)
+    found = box.to_dual(box.to_primal(inside.to(dtype))).double()
+    assert ((found - inside).abs() <= rounding).all()
+
+
 @given(st.integers(2, 4), st.integers(1, 3), st.integers(0, 1000))
 def test_known_classes_complete_each_other(n_classes, positions, seed):
     """Whatever is known of a vertex, holding it keeps the point on the simplex."""

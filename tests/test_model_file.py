@@ -48,7 +48,10 @@ VARIANTS = {
     "plain": {},
     "threshold": {"decoding": "threshold"},
     "label thresholds": {"decoding": "label_thresholds", "refit": False},
-    "hinge": {"objective": "hinge", "inference": spen.Descent(stopping=spen.Stopping(500))},
+    "hinge": {
+        "objective": "hinge",
+        "inference": spen.Descent(stopping=spen.Stopping(500, require="both")),
+    },
     "described": {
         "energy": spen.LabelEnergy.unsized(measurements=3, nonlinearity="relu", hidden=(2,)),
         "objective": spen.UnrolledLikelihood(entropy=0.5),

@@ -8,6 +8,7 @@ from scipy import sparse
 import spen
 from spen.batch.context import Context
 from spen.energies.scores import ScoreEnergy
+from spen.estimators import fit as fitting
 from spen.estimators.fit import Fit, fit, sharing_runs
 from spen.estimators.plan import Shape
 from spen.estimators.recipe import make_plan
@@ -251,3 +252,20 @@ def test_dropped_measurements_stay_dropped_for_a_whole_inference_run():
     start = torch.full((50, 3), 0.5)
     form = energy.bind(context, torch.Generator())
     assert "in its own way" in cpu.refusal(form, StepRule(lr=0.1), start, None)
+
+
+def test_what_is_tried_beside_an_energy_is_judged_by_the_same_rows(monkeypatch):
+    """The energy is judged by one fold where that has rows enough, and so is a rival."""
+    data = spen.exclusive_blocks(n_train=150, n_test=1)
+    judged = []
+    compare = fitting.best_verdict
+
+    def recorded(verdicts, raw):
+        judged.append([len(verdict.scores) for verdict in verdicts])
+        return compare(verdicts, raw)
+
+    monkeypatch.setattr(fitting, "best_verdict", recorded)
+    for enough, rows in ((50, 50), (51, 150)):
+        monkeypatch.setattr(fitting, "ENOUGH_JUDGES", enough)
+        spen.SPENClassifier(base=None, random_state=0).fit(data.train.X, data.train.Y)
+        assert judged[-1] == [rows, rows]

@@ -15,10 +15,12 @@ from spen_paper.studies.convergence import (
     BoundRows,
     annealed,
     by_share,
+    crossed,
     restarted,
     searched,
     searches,
     spikes,
+    stop_test,
     tuned,
     wasted,
 )
@@ -63,6 +65,28 @@ def test_measured_figures_are_those_of_the_metrics(trained) -> None:
     assert fewer["most_steps"] <= more["most_steps"]
 
 
+def test_rules_are_compared_under_the_same_stop_test(trained) -> None:
+    test, usual = trained[1], spen.Stopping(100, 1e-3, 1e-4)
+    found = {}
+    for require in module.REQUIRED:
+        stopping = stop_test(usual, require, 1e-2)
+        assert (stopping.objective_rtol, stopping.iterate_atol) == (1e-2, pytest.approx(1e-3))
+        ends = {
+            name: test.solve(spen.Descent(rule, stopping)) for name, rule in module.RULES.items()
+        }
+        for rule, end in ends.items():
+            (other,) = (ends[name].energy for name in ends if name != rule)
+            ours, theirs = end.energy.numpy(), other.numpy()
+            higher = ours - theirs > 1e-4 * np.maximum(abs(ours), abs(theirs))
+            metrics = found[rule, require] = crossed(*trained, rule, stopping)
+            assert metrics["higher"] == pytest.approx(higher.mean())
+            assert metrics["mean_steps"] == pytest.approx(end.steps.double().mean().item())
+            assert metrics["search_errors"] == pytest.approx(100 * test.search_errors(end))
+    for rule in module.RULES:
+        assert found[rule, "both"]["mean_steps"] > found[rule, "either"]["mean_steps"]
+        assert found[rule, "both"]["energy"] <= found[rule, "either"]["energy"]
+
+
 def test_searches_lower_energies_and_never_lose(trained) -> None:
     rows: BoundRows = trained[1]
     stopping = spen.Stopping(200, 1e-3)
@@ -98,9 +122,10 @@ def test_the_study_prints_draws_and_goes_on(tmp_path, monkeypatch, capsys) -> No
     command(dataset=data.name, seeds=1, device="cpu", out=tmp_path)
     printed = capsys.readouterr().out
     assert "search errors, %" in printed
+    assert "Rule, stop test and tolerance apart" in printed
     assert "paper: a search error about 8 %" in printed
     lines = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
-    assert len(lines) == 4 + 4 * 2 + 4 * 2 + 8
+    assert len(lines) == 4 + 4 * 2 + 4 * 2 + 2 * 2 * 2 + 8
     for name in ("steps", "tradeoffs", "search-errors"):
         for suffix in ("png", "svg"):
             assert (tmp_path / f"{data.name}-{name}.{suffix}").stat().st_size > 1000

@@ -26,6 +26,7 @@ from spen.energies.form import Block as Block
 from spen.energies.form import Form as Form
 from spen.energies.label import ConditionalEnergy as ConditionalEnergy
 from spen.energies.label import LabelEnergy as LabelEnergy
+from spen.energies.local import KnownLabelsEnergy as KnownLabelsEnergy
 from spen.energies.local import LocalEnergy as LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy as ConditionalPairwiseEnergy
 from spen.energies.pairwise import PairwiseEnergy as PairwiseEnergy
@@ -41,11 +42,13 @@ from spen.errors import InputError as InputError
 from spen.errors import MissingPackageError as MissingPackageError
 from spen.errors import SpenError as SpenError
 from spen.errors import UnknownNameError as UnknownNameError
+from spen.estimators.asking import Question as Question
 from spen.estimators.classifier import SPENClassifier as SPENClassifier
 from spen.estimators.compare import Comparison as Comparison
 from spen.estimators.decoding import expected_f1 as expected_f1
 from spen.estimators.decoding import tune_label_thresholds as tune_label_thresholds
 from spen.estimators.decoding import tune_threshold as tune_threshold
+from spen.estimators.issues import LabelIssues as LabelIssues
 from spen.estimators.model_file import load as load
 from spen.estimators.predictor import Diagnosis as Diagnosis
 from spen.estimators.predictor import Predictor as Predictor
@@ -85,6 +88,7 @@ from spen.model import SPEN as SPEN
 from spen.objectives.base import Objective as Objective
 from spen.objectives.hinge import Hinge as Hinge
 from spen.objectives.label_wise import CrossEntropy as CrossEntropy
+from spen.objectives.label_wise import HiddenCrossEntropy as HiddenCrossEntropy
 from spen.objectives.label_wise import SquaredError as SquaredError
 from spen.objectives.likelihood import Likelihood as Likelihood
 from spen.objectives.unrolled import EndToEnd as EndToEnd

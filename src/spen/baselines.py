@@ -13,16 +13,16 @@ from typing import Any, Self
 
 from sklearn.exceptions import ConvergenceWarning
 
-from spen.energies.local import LocalEnergy
+from spen.energies.local import KnownLabelsEnergy, LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy
-from spen.errors import check_positive, check_whole, choose
+from spen.errors import InputError, check_positive, check_whole, choose
 from spen.estimators.base import LabelClassifier, NetworkClassifier
 from spen.estimators.plan import Choice, Plan, Prediction, Shape
 from spen.estimators.recipe import check_decoding, folds_of, is_auto, make_plan, metric_of
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField
 from spen.objectives.base import Objective
-from spen.objectives.label_wise import CrossEntropy, SquaredError
+from spen.objectives.label_wise import CrossEntropy, HiddenCrossEntropy, SquaredError
 from spen.objectives.unrolled import UnrolledLikelihood
 from spen.training.stage import Stage
 
@@ -37,6 +37,9 @@ RANKS = (0.1, 0.25, 0.5)
 
 ITERATIONS = 300
 """The most that L-BFGS makes; logistic regressions stop before, low-rank models may not."""
+
+KNOWN_WIDTHS, KNOWN_EPOCHS, KNOWN_RATES = (1024, 1024), 40, (5e-4, 1e-3)
+"""Layers and epochs of a network that is told known labels, and the rates that are tried."""
 
 LAST, SETTLED = 10, 1e-3
 """A loss has settled if its last iterations, this many, changed it by a smaller share."""
@@ -233,7 +236,74 @@ class PRLRClassifier(NetworkClassifier):
         return make_plan(self.get_params(deep=False) | {"energy": "local"}, shape)
 
 
-ALL = (BRClassifier, LRClassifier, MLPClassifier, DMFClassifier, PRLRClassifier)
+@dataclass(eq=False, repr=False, kw_only=True)
+class KnownLabelsClassifier(NetworkClassifier):
+    """A feed-forward network of x and the known labels: it infers the rest without an energy.
+
+    Its inputs are x and two vectors more, which mark the labels that are known to be on and those
+    known to be off. In training each row is told a random part of its labels, a share drawn evenly
+    from 0 to 1, and the loss is the log loss of the others. Up to 2,000 labels, known labels also
+    have a direct weight for each output.
+
+    Dropout and rate are chosen on held-out rows by the log loss of hidden labels, where none, a
+    quarter and a half of the labels are known; probabilities are calibrated for rows of which half
+    of the labels are known too. Both are as in ``SPENClassifier``.
+
+    Args:
+        hidden: the widths of the layers; "auto" is (1024, 1024).
+        dropout: the share of units zeroed in training, after each layer.
+        lr: the learning rate; "auto" chooses it too.
+        epochs: passes over the data; "auto" is 40.
+
+    The other settings are those of ``SPENClassifier``.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=90, n_test=100)
+    >>> clf = KnownLabelsClassifier(hidden=(8, 8), epochs=5).fit(data.train.X, data.train.Y)
+    >>> clf.predict(data.test.X, known={0: 1})[:, 0].min()
+    np.float32(1.0)
+    """
+
+    def plan(self, shape: Shape) -> Plan:
+        if shape.exclusive:
+            raise InputError(
+                "KnownLabelsClassifier is for sets of labels; y holds classes, and where one is "
+                "known nothing is left to infer. Choose another classifier."
+            )
+        own = self.get_params(deep=False)
+        auto = {"hidden": KNOWN_WIDTHS, "epochs": KNOWN_EPOCHS}
+        settings = own | {name: each for name, each in auto.items() if is_auto(own[name])}
+        plan = make_plan(settings | {"energy": "local"}, shape)
+        if not plan.chosen.hidden:
+            raise InputError(
+                "hidden must have at least one width, that of the layer which x and the known "
+                f"labels share; received {self.hidden!r}."
+            )
+        energy = KnownLabelsEnergy.unsized(hidden=plan.chosen.hidden[1:], dropout=0.0)
+        stage = replace(plan.trial, objective=HiddenCrossEntropy())
+        # The first layer is added up of x's part, the features, and of the known labels'.
+        choices = tuple(
+            Choice(
+                each.hidden[:1],
+                input_dropout=each.input_dropout,
+                energy_dropout=each.dropout,
+                lr=rate,
+            )
+            for each in plan.choices
+            for rate in (KNOWN_RATES if is_auto(self.lr) else (None,))
+        )
+        plan = replace(plan, choices=choices, energy=energy, trial=stage, stages=(stage,))
+        return replace(plan, linear=True, tried="all", by_known=True)
+
+
+ALL = (
+    BRClassifier,
+    LRClassifier,
+    MLPClassifier,
+    DMFClassifier,
+    PRLRClassifier,
+    KnownLabelsClassifier,
+)
 
 
 def _convex_plan(

@@ -189,7 +189,11 @@ class UnitBox(Domain):
 
     def to_dual(self, y: Tensor) -> Tensor:
         inside = y.clamp(_LOWEST, 1 - _LOWEST)
-        return torch.log(inside) - torch.log1p(-inside)
+        dual = torch.log(inside) - torch.log1p(-inside)
+        # Floats are far apart near 1: what the limit is mapped to would come back 0.16 short of it,
+        # and a sum of log losses is off by that for each such label. Slopes stay as they are.
+        full = y >= 1 - _LOWEST - torch.finfo(y.dtype).eps / 2
+        return dual + ((DUAL_LIMIT - dual) * full).detach()
 
     def clamp_dual(self, dual: Tensor) -> Tensor:
         return dual.clamp(-DUAL_LIMIT, DUAL_LIMIT)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from spen.energies.local import LocalEnergy
 
 
+HE = 6**0.5
+"""He's gain of a layer whose inputs are a ReLU's, which passes on half of the variance."""
+
+
 class Features(nn.Module):
     """A feature network: inputs (n, n_inputs) → features (n, n_features).
 
@@ -375,7 +379,7 @@ class MLP(_Stack):
     )
     """
 
-    _gain: ClassVar[float] = 6**0.5  # He's: a ReLU passes on half of the variance
+    _gain: ClassVar[float] = HE
 
     def _activate(self, z: Tensor) -> Tensor:
         return torch.relu(z)

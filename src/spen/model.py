@@ -172,10 +172,13 @@ class SPEN(nn.Module):
         reference = self.reference
         return Arrays(reference.dtype, reference.device)
 
-    def local_scores(self, context: Context) -> Tensor:
-        """Return the local energy's score of each label, (n, L): minus its logit."""
+    def local_scores(self, context: Context, generator: torch.Generator | None = None) -> Tensor:
+        """Return the local energy's score of each label, (n, L): minus its logit.
+
+        A generator means training: the energy's own dropout masks are drawn from it.
+        """
         terms = [term for term in energy_terms(self.energy) if isinstance(term, LocalEnergy)]
-        return _sum_of_scores([term.scores(context) for term in terms])
+        return _sum_of_scores([term.scores(context, generator) for term in terms])
 
     def starting_point(self, context: Context, start: Start) -> Tensor:
         """Return where inference begins: the domain's centre, the local model's output, or the

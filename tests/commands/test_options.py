@@ -117,7 +117,7 @@ def test_the_test_rows_of_a_data_set_are_predicted(folder, tmp_path, monkeypatch
     def dataset_for(classifier, name, format):
         raise spen.InputError(f"asked for {name}")
 
-    monkeypatch.setattr("spen.cli.predict.dataset_for", dataset_for)
+    monkeypatch.setattr("spen.cli.files.dataset_for", dataset_for)
     result = run("predict", folder / "m.spen", "holidays", "--out", "p.csv", check=False)
     assert "asked for holidays" in result.stderr
 

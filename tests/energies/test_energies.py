@@ -1,5 +1,6 @@
 """Closed-form gradients against autograd, batching, sums and the canonical form."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,7 +9,9 @@ from problems import KINKED, LEARNED, SUMS, F, fixed_terms, random_context, rand
 
 import spen
 from spen.batch.context import Context
+from spen.energies import form
 from spen.energies.base import Problem, SumProblem
+from spen.energies.scores import ConditionalScoreEnergy, ScoreEnergy, SurpriseEnergy
 
 sizes = st.integers(1, 7)
 seeds = st.integers(0, 10_000)
@@ -30,6 +33,26 @@ def test_gradient_of_learned_energies(name, n_labels, rows, seed):
     energy = randomise(LEARNED[name](n_labels), seed)
     context, y = random_context(domain, rows, seed)
     assert_gradient(energy.bind(context), y)
+
+
+@pytest.mark.parametrize("at_once", [1, form.MOVED_AT_ONCE])
+@pytest.mark.parametrize("name", [*LEARNED, "entropy"])
+def test_flips_are_differences_of_energies(name, at_once, monkeypatch):
+    """However many labels are looked at together, and with an entropy, which labellings lack."""
+    monkeypatch.setattr(form, "MOVED_AT_ONCE", at_once)
+    domain = spen.UnitBox(5)
+    energy = randomise(LEARNED["local+label" if name == "entropy" else name](5), 1)
+    if name == "entropy":
+        energy = energy + fixed_terms(domain)["entropy"]
+    context, y = random_context(domain, 4, seed=2)
+    problem, y = energy.bind(context), y.round()
+    expected = torch.empty_like(y)
+    for row in range(4):
+        one = problem.select(torch.tensor([row] * 6))
+        each = y[row] + torch.cat([torch.zeros(1, 5), torch.diag(1 - 2 * y[row])])
+        values = one.value(each.to(y))
+        expected[row] = values[1:] - values[0]
+    torch.testing.assert_close(problem.flips(y), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", LEARNED)
@@ -138,6 +161,77 @@ def test_values_by_hand():
     assert label.bind(context).value(y).tolist() == [-1.0, -1.5]
     # the diagonal is dropped: 2 * S_02 + 1 and 2 * S_12 + 1
     assert pairs.bind(context).value(y).tolist() == [7.0, 5.0]
+
+
+G = {
+    "relu": lambda z: np.maximum(z, 0),
+    "hardtanh": lambda z: np.clip(z, -1, 1),
+    "softplus": lambda z: np.logaddexp(0, z),
+    "sigmoid": lambda z: 1 / (1 + np.exp(-z)),
+}
+"""The nonlinearities, written down once more."""
+
+
+def _formulas(p: dict[str, np.ndarray], g, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+    """The docstrings' formulas of one example, entry by entry, by the name of the energy."""
+    soft = G["sigmoid"](x)
+    if "weight" in p:
+        return {"LocalEnergy": sum(y[i] * (p["weight"][i] @ x + p["bias"][i]) for i in range(4))}
+    if "scale_bias" in p:
+        scores = [(1 + p["scale_bias"][i]) * x[i] + p["bias"][i] for i in range(4)]
+        return {"ScoreEnergy": -sum(y[i] * scores[i] for i in range(4))}
+    C, d, c = p["measurements"], p["bias"], p["readout"]
+    energies = {"LabelEnergy": sum(c[k] * g(C[k] @ y + d[k]) for k in range(3))}
+    if "feature_weight" in p:
+        D = p["feature_weight"]
+        for name, seen in (("ConditionalEnergy", x), ("ConditionalScoreEnergy", soft)):
+            energies[name] = sum(c[k] * g(C[k] @ y + D[k] @ seen + d[k]) for k in range(3))
+    if "surprise_bias" in p:
+        z = [C[k] @ y - p["surprise_bias"][k] * (C[k] @ soft) + d[k] for k in range(3)]
+        energies["SurpriseEnergy"] = sum(c[k] * g(z[k]) for k in range(3))
+    return energies
+
+
+@pytest.mark.parametrize("nonlinearity", G)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        spen.LocalEnergy,
+        ScoreEnergy,
+        spen.LabelEnergy,
+        spen.ConditionalEnergy,
+        ConditionalScoreEnergy,
+        SurpriseEnergy,
+    ],
+)
+def test_energies_are_the_formulas_of_their_docstrings(kind, nonlinearity):
+    """Every parameter counts, biases too, and none counts twice."""
+    sizes = {spen.LocalEnergy: (4, 4), ScoreEnergy: (4,), spen.ConditionalEnergy: (4, 4, 3)}
+    given = sizes.get(kind, (4, 3))
+    plain = kind in (spen.LocalEnergy, ScoreEnergy)
+    energy = randomise(kind(*given) if plain else kind(*given, nonlinearity=nonlinearity), 1)
+    generator = torch.Generator().manual_seed(2)
+    x, y = (torch.randn(5, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    found = energy.bind(Context(x)).value(y.sigmoid()).detach()
+    parameters = {name: p.detach().numpy() for name, p in energy.named_parameters()}
+    rows = zip(x.numpy(), y.sigmoid().numpy(), strict=True)
+    wanted = [_formulas(parameters, G[nonlinearity], *row)[kind.__name__] for row in rows]
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda L: spen.LabelEnergy(L, 40),
+        lambda L: spen.ConditionalEnergy(F, L, 40),
+        lambda L: spen.ConvexEnergy(F, L, 40),
+    ],
+)
+def test_measurements_begin_as_large_whatever_the_number_of_labels(made):
+    """Of independent labels they then vary alike: by 1.2 times a label's own deviation."""
+    for n_labels in (100, 900):
+        measurements = made(n_labels).measurements.detach()
+        assert measurements.square().sum(1).mean().sqrt().item() == pytest.approx(1.2, rel=0.03)
 
 
 def test_low_rank_pairs_are_the_table_that_they_stand_for():
@@ -266,3 +360,10 @@ def test_kinked_energies_are_not_smooth_at_their_kinks():
     measured = y @ block.measurements.T + block.bias
     inside = (measured.abs() < 1).double().mean()
     assert 0.1 < inside < 0.9
+
+
+def test_step_rates_add_nothing_to_any_labelling():
+    problem = spen.StepRates(3, steps=2).bind(Context(torch.zeros(2, F)))
+    for y in (torch.zeros(2, 3), torch.ones(2, 3)):
+        assert problem.value(y).tolist() == [0.0, 0.0]
+        assert problem.gradient(y).tolist() == torch.zeros(2, 3).tolist()

@@ -242,12 +242,13 @@ def test_compaction_changes_nothing_but_time(rule, monkeypatch):
     assert torch.equal(compacted.status, plain.status)
 
 
-def test_the_best_iterate_is_returned():
+@pytest.mark.parametrize("backend", ["auto", "general"])
+def test_the_best_iterate_is_returned(backend):
     """One huge step overshoots; the start was better."""
     problem = spen.Form(
         linear=torch.tensor([[-20.0]]), quadratic=torch.tensor([[40.0]])
     )  # minimum at one half
-    descent = spen.Descent(spen.ProjectedGradient(1.0, 0.0), spen.Stopping(3))
+    descent = spen.Descent(spen.ProjectedGradient(1.0, 0.0), spen.Stopping(3), backend=backend)
     start = torch.tensor([[0.6]])
     solution = descent.solve(problem, spen.UnitBox(1), start)
     assert solution.y.item() == pytest.approx(0.6)
@@ -327,13 +328,17 @@ def test_a_trace_stands_still_where_an_example_has_ended():
         assert (solution.trace.energy[:, row].min() == solution.energy[row]).all()
 
 
-def test_a_decaying_step_moves_less():
-    problem = spen.Form(linear=torch.tensor([[1.0]]))
-    ends = []
+@pytest.mark.parametrize("backend", ["auto", "general"])
+@pytest.mark.parametrize("rule", [spen.MirrorDescent, spen.ProjectedGradient])
+def test_a_decaying_step_moves_less(rule, backend):
+    problem, box, moves = spen.Form(linear=torch.tensor([[1.0]])), spen.UnitBox(1), []
+    # From the centre in the dual, and so far from the edge that no step is cut short.
+    start, lr = (0.5, 1.0) if rule is spen.MirrorDescent else (0.95, 0.1)
     for decay in (0.0, 1.0):
-        descent = spen.Descent(spen.MirrorDescent(1.0, 0.0, decay), spen.Stopping(3, 0.0, 0.0))
-        ends.append(spen.UnitBox(1).to_dual(descent.solve(problem, spen.UnitBox(1)).y).item())
-    assert ends == pytest.approx([-3.0, -(1 + 1 / 2 + 1 / 3)], rel=1e-4)
+        descent = spen.Descent(rule(lr, 0.0, decay), spen.Stopping(3, 0.0, 0.0), backend=backend)
+        y = descent.solve(problem, box, torch.tensor([[start]])).y
+        moves.append(box.to_dual(y).item() if rule is spen.MirrorDescent else y.item() - start)
+    assert moves == pytest.approx([-3 * lr, -lr * (1 + 1 / 2 + 1 / 3)], rel=1e-4)
 
 
 def test_contradicting_known_classes_are_refused():
@@ -359,6 +364,39 @@ def test_either_tolerance_ends_an_example():
         )
         sooner = spen.Descent(spen.MirrorDescent(0.2, 0.0), loose).solve(problem, domain)
         assert (sooner.steps < solution.steps).all()
+
+
+@pytest.mark.parametrize("require", ["either", "both"])
+@pytest.mark.parametrize("rule", [RULES["mirror"], spen.MirrorBundle()])
+def test_an_example_ends_in_the_first_step_that_meets_what_is_required(rule, require):
+    """A run without tolerances says when each is met."""
+    energy, domain = trained_like(dtype=torch.float64)
+    problem = energy.bind(random_context(domain, 60, 3)[0])
+    endless = spen.Stopping(400, objective_rtol=0.0, iterate_atol=0.0)
+    everything = spen.Descent(rule, endless, trace=True).solve(problem, domain)
+    y, energies = everything.trace.y, everything.trace.energy
+    size = energies.abs()
+    settled = energies.diff(dim=0).abs() < 1e-4 * torch.maximum(size[1:], size[:-1])
+    still = y.diff(dim=0).abs().amax(2) < 1e-3
+    met = settled & still if require == "both" else settled | still
+    assert met.any(0).double().mean() > 0.5
+    stopping = spen.Stopping(400, 1e-4, 1e-3, require=require)
+    found = spen.Descent(rule, stopping, backend="general").solve(problem, domain)
+    assert torch.equal(found.converged, met.any(0))
+    assert torch.equal(found.steps, torch.where(met.any(0), met.int().argmax(0) + 1, 400))
+    assert (settled.int().argmax(0) != still.int().argmax(0)).any(), "or both ask the same"
+
+
+def test_a_tolerance_that_is_off_is_not_required():
+    problem, domain = convex_problem(4, 0)
+    for off in ("objective_rtol", "iterate_atol"):
+        either = dataclasses.replace(spen.Stopping(1000), **{off: 0.0})
+        both = dataclasses.replace(either, require="both")
+        wanted, found = (
+            spen.Descent(stopping=each).solve(problem, domain) for each in (either, both)
+        )
+        assert found.converged.all()
+        assert torch.equal(found.steps, wanted.steps)
 
 
 def test_stopping_when_a_share_of_the_batch_has_converged():
@@ -420,6 +458,7 @@ def test_start_and_shapes_are_checked():
         ({"objective_rtol": -1.0}, "objective_rtol"),
         ({"iterate_atol": float("nan")}, "iterate_atol"),
         ({"scope": "exampel"}, "Did you mean 'example'"),
+        ({"require": "all"}, "Unknown require 'all'"),
         ({"fraction": 0.0}, "fraction"),
     ],
 )

@@ -73,7 +73,8 @@ def fused(
     step = step_of(rule)
     assert step is not None
     assert cpu.refusal(form, step, start, known) is None
-    limits = interface.Limits(stopping.max_steps, stopping.objective_rtol, stopping.iterate_atol)
+    tolerances = stopping.objective_rtol, stopping.iterate_atol
+    limits = interface.Limits(stopping.max_steps, *tolerances, both=stopping.needs_both)
     return cpu.minimise(form, step, limits, start, known)
 
 
@@ -150,6 +151,12 @@ def test_a_start_at_the_boundary() -> None:
     check(case.everything, case.start.round())
 
 
+@rules
+def test_a_start_where_duals_are_at_their_limit(rule: spen.Rule) -> None:
+    case = Case(labels=11)
+    check(case.linear + case.entropy, torch.sigmoid(15 * (2 * case.start.round() - 1)), rule=rule)
+
+
 def test_a_start_and_terms_that_all_rows_share_are_read_as_such() -> None:
     case = Case(labels=11)
     row, start = case.draw(1, 11), torch.rand(1, 11, generator=case.generator)
@@ -195,6 +202,26 @@ def test_either_tolerance_ends_a_row_at_the_same_step(tolerance: str) -> None:
     assert len(oracle.steps.unique()) > 3
     assert (answer.steps == oracle.steps).float().mean() > 0.95
     assert (answer.status == oracle.status).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("off", [None, "objective_rtol", "iterate_atol"])
+def test_both_tolerances_end_a_row_at_the_same_step(off: str | None) -> None:
+    case = Case(labels=19, rows=64)
+    form = case.linear + case.block("softplus", 5)
+    both = spen.Stopping(80, 3e-3, 3e-3, require="both")
+    both = replace(both, **{off: 0.0}) if off else both
+    assert isinstance(form, Form)
+    with torch.no_grad():
+        solve = partial(spen.Descent, MIRROR, both)
+        answer = solve(backend="fused").solve(form, spen.UnitBox(19))
+        oracle = solve(backend="general").solve(form, spen.UnitBox(19))
+    assert len(oracle.steps.unique()) > 3
+    assert (answer.steps == oracle.steps).float().mean() > 0.95
+    assert (answer.status == oracle.status).float().mean() > 0.95
+    sooner = fused(form, case.centre, stopping=replace(both, require="either")).steps
+    assert (
+        (sooner < answer.steps).float().mean() > 0.5 if off is None else sooner.equal(answer.steps)
+    )
 
 
 def test_an_oscillating_row_returns_its_best_iterate() -> None:

@@ -86,7 +86,9 @@ def general(
     known: Tensor | None = None,
     limits: Limits = LIMITS,
 ) -> Solution:
-    stopping = spen.Stopping(limits.max_steps, limits.objective_rtol, limits.iterate_atol)
+    require = "both" if limits.both else "either"
+    tolerances = limits.objective_rtol, limits.iterate_atol
+    stopping = spen.Stopping(limits.max_steps, *tolerances, require=require)
     descent = spen.Descent(rule, stopping, backend="general")
     with torch.no_grad():
         return descent.minimise(form, spen.UnitBox(start.shape[1]), start, known)
@@ -140,6 +142,27 @@ def test_relu_alone_from_one_number(plan: TilePlan | StreamPlan):
     case = Case()
     form = case.form(case.block("relu", 4))
     agree(fused(form, BUNDLE, case.uniform, plan=plan), general(form, BUNDLE, case.uniform))
+
+
+def test_a_start_where_duals_are_at_their_limit():
+    case = Case(rows=3)
+    form, start = case.form(), torch.sigmoid(15 * (2 * case.start.round() - 1))
+    slow, limits = spen.MirrorDescent(1.0, 0.0), Limits(12, 0.0, 0.0)
+    wanted = general(form, slow, start, limits=limits)
+    found = fused(form, slow, start, plan=TILES, limits=limits)
+    torch.testing.assert_close(found.y, wanted.y, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_row_that_must_meet_both_tolerances(plan: TilePlan | StreamPlan):
+    case = Case()
+    form = case.form(case.block("relu", 4))
+    either = Limits(max_steps=12, objective_rtol=1e-2, iterate_atol=5e-2)
+    both = either._replace(both=True)
+    wanted = general(form, BUNDLE, case.uniform, limits=both)
+    assert wanted.converged.any()
+    assert (wanted.steps > general(form, BUNDLE, case.uniform, limits=either).steps).any()
+    agree(fused(form, BUNDLE, case.uniform, plan=plan, limits=both), wanted)
 
 
 def test_programs_share_the_rows():

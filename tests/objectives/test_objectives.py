@@ -8,6 +8,7 @@ from problems import F, random_context, randomise
 
 import spen
 from spen.batch.context import Context
+from spen.objectives.base import reveal_labels
 
 EXACT = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(300, 0.0, 1e-12))
 
@@ -45,6 +46,23 @@ def test_hinge_by_hand():
     torch.testing.assert_close(
         local.bias.grad, torch.tensor([1.0, -1.0], dtype=torch.float64), atol=1e-4, rtol=0
     )
+
+
+@pytest.mark.parametrize("rule", [spen.MirrorBundle(), spen.MirrorDescent(0.1, 0.5)])
+def test_a_log_hinge_in_float32_has_the_value_of_float64(rule):
+    """What it maximises grows up to the edge, so most labels end at the limit of their duals."""
+    n_labels, generator = 60, torch.Generator().manual_seed(0)
+    energy = spen.LocalEnergy(F, n_labels) + spen.LabelEnergy(n_labels, 4, "softplus")
+    model = spen.SPEN(spen.Identity(F), energy, spen.UnitBox(n_labels), seed=0)
+    inputs = torch.randn(30, F, generator=generator)
+    target = (torch.rand(30, n_labels, generator=generator) < 0.1).float()
+    inference = spen.Descent(rule, spen.Stopping(200), backend="general")
+    single, double = (
+        spen.Hinge("log").loss(model.to(kind), inference, Context(inputs.to(kind), target.to(kind)))
+        for kind in (torch.float32, torch.float64)
+    )
+    assert double.mean() > 0.9 * 15 * n_labels
+    torch.testing.assert_close(single.double(), double, rtol=0, atol=2e-3)
 
 
 def test_margin_scales_the_loss():
@@ -251,7 +269,7 @@ def test_revealed_labels_are_held_and_leave_the_loss():
 
     def reveal(context, seed):
         generator = torch.Generator().manual_seed(seed)
-        return objective._reveal_labels(context, context.target, generator)
+        return reveal_labels(context, context.target, objective.reveal, generator)
 
     drawn = [reveal(context, seed) for seed in range(40)]
     shown = torch.stack([~torch.isnan(known) for known in drawn]).double().mean()
@@ -280,7 +298,7 @@ def test_one_solve_for_both_or_two_is_the_same(term):
     )
     loss = objective.loss(model, inference, context, torch.Generator().manual_seed(1))
     target, log_loss = context.target, model.domain.log_loss
-    given = objective._reveal_labels(context, target, torch.Generator().manual_seed(1))
+    given = reveal_labels(context, target, objective.reveal, torch.Generator().manual_seed(1))
     plain = spen.UnrolledLikelihood(1.0, "local")
     y = plain.predict(model, inference, context).y
     y_given = plain.predict(model, inference, replace(context, known=given)).y
@@ -302,7 +320,7 @@ def test_without_the_free_loss_hidden_labels_teach_everything():
     objective = spen.UnrolledLikelihood(1.0, "local", reveal=0.9, free=False)
     context = model.context(z, target=target, observed=observed)
     loss = objective.loss(model, inference, context, torch.Generator().manual_seed(7))
-    given = objective._reveal_labels(context, target, torch.Generator().manual_seed(7))
+    given = reveal_labels(context, target, objective.reveal, torch.Generator().manual_seed(7))
     assert not given[~observed].isnan().logical_not().any()
     y = objective.predict(model, inference, replace(context, known=given)).y
     each = -torch.where(target == 1, y, 1 - y).log() * (given.isnan() & observed)

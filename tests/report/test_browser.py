@@ -134,6 +134,31 @@ def test_two_labels_may_be_set(opened, subject, facts):
     assert shown(opened) == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=2e-3)
 
 
+def test_a_button_proposes_the_label_that_python_would_ask_about(opened, subject, facts):
+    row = facts["examples"]["examples"][0]["row"] - 1
+    X, known = subject.judged.rows.X[[row]], {}
+    for _ in range(3):
+        press(opened, "[aria-label='Propose the label whose answer tells most']")
+        [[best, *_]] = subject.classifier.next_question(X, known)
+        words = opened.execute_script("return document.querySelector('.advice').textContent")
+        assert words.startswith(f"Set {NAMES[best.index]} next: ")
+        assert float(words.split("take ")[1].split()[0]) == pytest.approx(best.gain, abs=1e-3)
+        assert f" {100 * best.probability:.0f} % likely" in words
+        focus = opened.execute_script("return document.activeElement.dataset.set")
+        assert focus == f"{best.index}=0", "one key answers"
+        marked = "return [...document.querySelectorAll('.proposed')].map(e => e.dataset.label)"
+        assert opened.execute_script(marked) == [NAMES[best.index]]
+        press(opened, f"[data-set='{best.index}=1']")
+        known[best.label] = 1
+        assert opened.execute_script(marked) == []
+        assert opened.execute_script("return document.querySelector('.advice').textContent") == ""
+    for label in range(6):
+        if NAMES[label] not in known:
+            press(opened, f"[data-set='{label}=0']")
+    disabled = "return document.querySelector('[aria-label^=Propose]').disabled"
+    assert opened.execute_script(disabled), "nothing is left to ask"
+
+
 def test_the_keyboard_reaches_everything(opened):
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
@@ -295,6 +320,7 @@ def test_a_page_whose_answers_were_computed_beforehand(window, tmp_path):
     press(window, "[data-set='1=1']")
     answer = example["answers"]["1=1"]["y"]
     assert shown(window) == pytest.approx(dict(zip(shown_names, answer, strict=True)))
+    assert window.execute_script("return document.querySelector('[aria-label^=Propose]')") is None
     assert window.get_log("browser") == []
 
 

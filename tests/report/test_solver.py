@@ -1,6 +1,7 @@
 """The page's own inference against Python's: every rule, every nonlinearity, known labels."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,13 @@ def for_page(form: Form, start: torch.Tensor) -> dict:
     }
 
 
+def for_calibration(calibration) -> list[dict]:
+    return [
+        {"scale": each.scale, "shift": each.shift.tolist()}
+        for each in (calibration, calibration.half or calibration)
+    ]
+
+
 def how_of(rule, stopping, fixed):
     return {
         "rule": type(rule).__name__,
@@ -107,6 +115,20 @@ CASES = [
     (MeanField(), ("softplus",), 1.0, True),
     (MeanField(0.4), ("sigmoid", "square"), 2.0, False),
 ]
+
+
+@pytest.mark.parametrize("require", ["either", "both"])
+@pytest.mark.parametrize("off", [(), ("objective_rtol",), ("iterate_atol",)])
+def test_an_example_ends_by_the_tolerances_that_are_required(require, off):
+    form, start = tangled(("softplus",)), torch.full((ROWS, L), 0.5)
+    stopping = Stopping(60, 1e-3, 1e-2, require=require)
+    stopping = replace(stopping, **dict.fromkeys(off, 0.0))
+    rule = MirrorDescent(0.2, 0.0)
+    expected = Descent(rule, stopping, backend="general").solve(in_double(form), spen.UnitBox(L))
+    how = how_of(rule, stopping, fixed=False)
+    found = run_solver(SOLVE, **for_page(form, start), how=how, known=None, decoding=None)
+    assert [row["steps"] for row in found] == expected.steps.tolist()
+    assert len(set(expected.steps.tolist())) > 1
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -168,7 +190,7 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
             SOLVE,
             **found,
             known=listed,
-            calibration={"scale": calibration.scale, "shift": calibration.shift.tolist()},
+            calibration=for_calibration(calibration),
             decoding={"name": clf.plan_.decoding, "tuned": tuned},
         )
         solution = subject.predictor.solve(subject.scaled[rows], held)
@@ -180,6 +202,46 @@ def test_the_page_predicts_what_the_classifier_predicts(name):
         assert np.array_equal([a["labels"] for a in answers], labels)
     moved = np.abs(solution.y.numpy() - subject.solution.y.numpy()[rows])[:, [1, 3, 4, 5]].max()
     assert (moved > 0.01) == (name != "label by label"), "a label that is set moves the others"
+
+
+QUESTIONS = """values.rows.map((row, k) => spenSolver.questions({constant: row.constant,
+    linear: floats(row.linear), tau: row.tau,
+    quadratic: row.quadratic === null ? null : floats(row.quadratic),
+    blocks: values.blocks.map((b, i) => ({bias: floats(row.biases[i]), readout: floats(b.readout),
+      nonlinearity: b.nonlinearity, measurements: floats(b.measurements)}))},
+  floats(row.start), values.known === null ? null : values.known[k], values.how,
+  values.calibration, values.most))"""
+
+
+@pytest.mark.parametrize("name", ["the default", "bundle", "averaged and cross-fitted"])
+def test_the_page_proposes_the_labels_that_python_would_ask_about(name):
+    subject = subject_of(**SETTINGS[name])
+    rows = np.arange(5)
+    found = page_inference(subject, rows)
+    known = np.full((5, 6), np.nan, dtype=np.float32)
+    known[:, 2], known[1:, 0] = 1.0, 0.0
+    clf, calibration = subject.classifier, for_calibration(subject.predictor.calibration)
+    X = subject.judged.rows.X[rows]
+    for held in (None, known):
+        listed = None if held is None else [
+            ["nan" if v != v else v for v in row] for row in held.tolist()
+        ]  # fmt: skip
+        given = {**found, "known": listed, "calibration": calibration}
+        expected = clf.next_question(X, held, k=6)
+        assert max(q.gain for each in expected for q in each) > 1e-3, "there is something to tell"
+        for theirs, ours in zip(run_solver(QUESTIONS, **given, most=6), expected, strict=True):
+            expected_of = {q.index: q for q in ours}
+            assert {q["label"] for q in theirs} == set(expected_of)
+            for question in theirs:
+                same = expected_of[question["label"]]
+                # Single precision there, double here.
+                assert question["probability"] == pytest.approx(same.probability, abs=2e-3)
+                assert question["gain"] == pytest.approx(same.gain, rel=0.02, abs=1e-4)
+            order = [q["gain"] for q in theirs]
+            assert order == sorted(order, reverse=True)
+        two = run_solver(QUESTIONS, **given, most=2)
+        for theirs, ours in zip(two, clf.next_question(X, held, k=2, shortlist=2), strict=True):
+            assert {q["label"] for q in theirs} == {q.index for q in ours}
 
 
 def test_what_a_page_cannot_run_it_says():

@@ -154,6 +154,72 @@ def objectives(
     module.objectives(dataset, method, seeds, device, out)
 
 
+def known(
+    *,
+    dataset: str | None = None,
+    seeds: int = 3,
+    device: str = "auto",
+    out: Path = Path("runs/known"),
+) -> None:
+    """Some labels are known: what a SPEN says of the others, beside a network told of them.
+
+    Args:
+        dataset: Only this one of yeast, bibtex, delicious, debian-tags, debian-depends.
+        seeds: How many repetitions.
+        device: auto, cpu or cuda.
+        out: The folder for records and the picture; runs that are there are not made again.
+    """
+    from spen_paper.studies import known as module
+
+    module.known(dataset, seeds, device, out)
+
+
+def questions(
+    *,
+    dataset: str = "delicious",
+    seeds: int = 3,
+    rows: int = 500,
+    device: str = "auto",
+    out: Path = Path("runs/questions"),
+) -> None:
+    """What the answers to a few questions tell about other labels, by how the labels are chosen.
+
+    Args:
+        dataset: yeast, bibtex, delicious, debian-tags or debian-depends.
+        seeds: How many repetitions.
+        rows: How many test rows, a fixed random sample.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen_paper.studies import questions as module
+
+    module.questions(dataset=dataset, seeds=seeds, rows=rows, device=device, out=out)
+
+
+def noise(
+    *,
+    dataset: str = "bibtex",
+    seeds: int = 3,
+    folds: int = 3,
+    rows: int | None = None,
+    device: str = "auto",
+    out: Path = Path("runs/noise"),
+) -> None:
+    """Errors are planted in training labels: how many label_issues and cleanlab's ranking find.
+
+    Args:
+        dataset: yeast, bibtex, delicious, debian-tags or debian-depends.
+        seeds: How many repetitions; each plants its own errors.
+        folds: How many models judge, each the rows that it has not seen.
+        rows: Only so many training rows, drawn at random; all if nothing is said.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen_paper.studies import noise as module
+
+    module.noise(dataset=dataset, seeds=seeds, folds=folds, rows=rows, device=device, out=out)
+
+
 def bench(
     *,
     device: str = "auto",
@@ -206,6 +272,7 @@ def bench(
 
 
 EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives)
+EXPERIMENTS += (known, questions, noise)
 
 
 def __getattr__(name: str) -> object:

@@ -103,21 +103,28 @@ def tidy(matrix: np.ndarray) -> np.ndarray:
 
 
 def draw_curves(
-    panels: Sequence[tuple[str, Mapping[str, Curve]]], path: Path, xlabel: str, *, log: bool = True
+    panels: Sequence[tuple[str, Mapping[str, Curve]]],
+    path: Path,
+    xlabel: str,
+    *,
+    log: bool = True,
+    ylabels: Sequence[str] = (),
 ) -> list[Path]:
-    """Draw F1 over something, two panels side by side, each with a line for each method.
+    """Draw scores over something, two panels side by side, each with a line for each method.
 
     Args:
         panels: title and lines of each.
         path: where to write, without a suffix.
         xlabel: what the lines go over.
         log: on a logarithmic scale.
+        ylabels: what the scores of each panel are; by default all are F1, on one scale.
     """
+    ups = ylabels or ["test F1 × 100"] * len(panels)
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     size = (4.6 * columns, 3.6 * rows)
-    figure, axes = new_figure(size, rows, columns, sharey=True, sharex=True)
-    for axis, (title, lines) in zip(axes, panels, strict=False):
+    figure, axes = new_figure(size, rows, columns, sharey=not ylabels, sharex=True)
+    for axis, (title, lines), up in zip(axes, panels, ups, strict=False):
         for (name, (x, mean, deviation)), marker in zip(lines.items(), MARKERS, strict=False):
             axis.errorbar(
                 x, mean, deviation, label=name, marker=marker, markersize=4, linewidth=1.3,
@@ -128,7 +135,7 @@ def draw_curves(
         ticks = sorted({value for x, _, _ in lines.values() for value in x})
         axis.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
         axis.minorticks_off()
-        describe_axis(axis, title, xlabel, "test F1 × 100")
+        describe_axis(axis, title, xlabel, up)
     axes[0].legend(fontsize=8)
     for axis in axes[len(panels) :]:
         axis.set_axis_off()

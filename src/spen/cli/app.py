@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 import spen
 from spen.cli import data as data_commands
+from spen.cli.ask import ask
 from spen.cli.compare import compare
 from spen.cli.demo import demo
 from spen.cli.evaluate import evaluate
@@ -51,7 +52,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 app.command(demo)
-for command in (fit, predict, evaluate, compare, report):
+for command in (fit, predict, ask, evaluate, compare, report):
     app.command(command)
 # Another package may add commands; what they need is imported when they run.
 _added = {entry.name: entry.load() for entry in entry_points(group="spen.cli")}

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 LABEL_COLUMN = "labels in column"
 """The note of a model file that names the column of tags that the model was fitted on."""
 
+ROWS_AT_ONCE = 4096
+"""Rows of a data set that are predicted together."""
+
 
 def out_or_default(out: Path | None, data: str, ending: str) -> Path:
     """Return where to write, checked: what --out says, or a new file in the current folder.
@@ -208,6 +211,32 @@ def counts_from_zero(classifier: LabelClassifier) -> bool | None:
     return None if names is None else {"x0": True, "x1": False}.get(names[0])
 
 
+def rows_to_predict(classifier: LabelClassifier, file: str, format: str | None) -> Iterable[Split]:
+    """Return the rows to predict, some at a time."""
+    from spen.data.catalog import ENTRIES
+    from spen.data.load import open_rows
+
+    path = Path(file)
+    if file in ENTRIES or path.is_dir() or not path.exists():
+        data = dataset_for(classifier, file, format)
+        part = data.train if data.test is None else data.test
+        starts = range(0, len(part), ROWS_AT_ONCE)
+        return (part.rows(slice(start, start + ROWS_AT_ONCE)) for start in starts)
+    if classifier.encoder_ is not None:
+        # It finds its columns by their names.
+        return open_rows(file, format=format, labels_required=False, words=True).chunks()
+    rows = open_rows(
+        file,
+        format=format,
+        labels=classifier.notes_.get(LABEL_COLUMN) or label_names(classifier),
+        n_features=classifier.n_features_in_,
+        zero_based=counts_from_zero(classifier),
+        labels_required=False,
+    )
+    check_features(rows.feature_names, classifier, file)
+    return rows.chunks()
+
+
 def dataset_for(
     classifier: LabelClassifier, data: str, format: str | None = None, labels: str | None = None
 ) -> Dataset:
@@ -245,13 +274,13 @@ def dataset_for(
             file=sys.stderr,
         )
     parts = {
-        part: None if split is None else replace(split, Y=_in_order(split.Y, given, names))
+        part: None if split is None else replace(split, Y=in_order(split.Y, given, names))
         for part, split in (("train", found.train), ("test", found.test))
     }
     return replace(found, **parts)
 
 
-def _in_order(Y: Any, given: list[str], wanted: list[str]) -> Any:
+def in_order(Y: Any, given: list[str], wanted: list[str]) -> Any:
     """Return the columns of Y in another order; one that is not there is all zero."""
     from scipy import sparse
 

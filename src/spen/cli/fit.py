@@ -22,7 +22,7 @@ def fit(
     text_encoder: str | None = None,
     preset: Literal["fast", "default", "best"] | None = None,
     metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] | None = None,
-    energy: Literal["label", "conditional", "convex", "pairwise", "local"] | None = None,
+    energy: Literal["auto", "label", "conditional", "convex", "pairwise", "local"] | None = None,
     objective: Literal["unrolled", "f1", "end_to_end", "hinge"] | None = None,
     decoding: Literal["auto", "threshold", "label_thresholds", "expected_f1", "half", "joint"]
     | None = None,

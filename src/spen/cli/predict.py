@@ -9,15 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from spen.cli.files import (
-    LABEL_COLUMN,
-    check_features,
-    counts_from_zero,
-    dataset_for,
-    label_names,
-    out_or_default,
-    with_known,
-)
+from spen.cli.files import label_names, out_or_default, rows_to_predict, with_known
 from spen.cli.show import say, show_json, visible
 
 if TYPE_CHECKING:
@@ -27,8 +19,6 @@ if TYPE_CHECKING:
     from spen.estimators.base import LabelClassifier
 
 Kind = Literal["names", "probabilities", "sparse"]
-ROWS_AT_ONCE = 4096
-"""Rows of a data set that are predicted together."""
 
 
 def predict(
@@ -77,7 +67,7 @@ def predict(
         ending = "txt" if write == "sparse" else "csv"
         out = out_or_default(out, file, f"-predictions.{ending}")
     classifier = load(model, device)
-    chunks = _chunks(classifier, file, format)
+    chunks = rows_to_predict(classifier, file, format)
     if to_output:
         _write(classifier, chunks, write, sys.stdout, known)
         return
@@ -90,32 +80,6 @@ def predict(
         show_json({"model": str(model), "file": file, "out": str(out), "rows": count})
     else:
         say(f"Wrote {count:,} rows to {out}")
-
-
-def _chunks(classifier: LabelClassifier, file: str, format: str | None) -> Iterable[Split]:
-    """Return the rows to predict, some at a time."""
-    from spen.data.catalog import ENTRIES
-    from spen.data.load import open_rows
-
-    path = Path(file)
-    if file in ENTRIES or path.is_dir() or not path.exists():
-        data = dataset_for(classifier, file, format)
-        part = data.train if data.test is None else data.test
-        starts = range(0, len(part), ROWS_AT_ONCE)
-        return (part.rows(slice(start, start + ROWS_AT_ONCE)) for start in starts)
-    if classifier.encoder_ is not None:
-        # It finds its columns by their names.
-        return open_rows(file, format=format, labels_required=False, words=True).chunks()
-    rows = open_rows(
-        file,
-        format=format,
-        labels=classifier.notes_.get(LABEL_COLUMN) or label_names(classifier),
-        n_features=classifier.n_features_in_,
-        zero_based=counts_from_zero(classifier),
-        labels_required=False,
-    )
-    check_features(rows.feature_names, classifier, file)
-    return rows.chunks()
 
 
 def _write(

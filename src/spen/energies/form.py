@@ -25,6 +25,10 @@ from spen.domains import Domain
 from spen.energies.base import Problem, RecordProblem
 from spen.errors import choose
 
+MOVED_AT_ONCE = 2**19
+"""Measurements of flipped labels that are looked at together: few enough for a core's cache, where
+it takes half as long as with 64 MiB of them."""
+
 
 class Nonlinearity(NamedTuple):
     """A function g and its derivative g', both applied to each coordinate.
@@ -95,6 +99,24 @@ class Block:
         own = {name: getattr(self, name) for name in ("bias", "readout")}
         return replace(self, **{name: each[rows] for name, each in own.items() if each.ndim == 2})
 
+    def flips(self, z: Tensor, steps: Tensor) -> Tensor:
+        """Return c·[g(z + dⱼ Cⱼ) − g(z)] for each label j, whose column of C is Cⱼ: (n, L).
+
+        Args:
+            z: (n, m) C y + b, of one model.
+            steps: (n, L) d, how far each label is moved.
+        """
+        labels = steps.shape[1]
+        at_once = max(1, MOVED_AT_ONCE // max(1, z.numel()))
+        before = (self.nonlinearity.value(z) * self.readout).sum(1, keepdim=True)
+        readout = self.readout.expand_as(z)[:, :, None]
+        changes = torch.empty_like(steps)
+        for some in torch.arange(labels, device=z.device).split(at_once):
+            # (n, some labels, m)
+            moved = z[:, None] + steps[:, some, None] * self.measurements.mT[some]
+            changes[:, some] = (self.nonlinearity.value(moved) @ readout)[:, :, 0] - before
+        return changes
+
     def stack(self, other: Block) -> Block:
         """Return the block of these rows and then those of another."""
         pairs = {name: (getattr(self, name), getattr(other, name)) for name in ("bias", "readout")}
@@ -149,6 +171,16 @@ class Form(RecordProblem):
         y = at_positions(y, self.mask)
         measured = self._measure(y)
         return self._value(y, measured), self._gradient(y, measured)
+
+    def flips(self, y: Tensor) -> Tensor:
+        # A labelling has no entropy, flipped or not.
+        steps = 1 - 2 * y
+        changes = torch.zeros_like(y) if self.linear is None else steps * self.linear
+        if self.quadratic is not None:
+            changes = changes + steps * self.quadratic * (y + 0.5 * steps)
+        for block, z in zip(self.blocks, self._measure(y), strict=True):
+            changes = changes + block.flips(z, steps)
+        return changes
 
     def _measure(self, y: Tensor) -> list[Tensor]:
         """Return C y + b of each block."""

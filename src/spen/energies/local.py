@@ -1,8 +1,12 @@
-"""The local energy: one linear score per label."""
+"""Energies that score each label by itself: of features alone, or told of labels that are known."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.batch.context import Context
@@ -10,8 +14,8 @@ from spen.batch.groups import linear
 from spen.batch.positions import at_positions
 from spen.energies.base import Energy
 from spen.energies.form import Form
-from spen.errors import check_settings
-from spen.features import fill_fan_in
+from spen.errors import check_settings, check_whole
+from spen.features import HE, drop, fill_fan_in
 
 
 class LocalEnergy(Energy):
@@ -36,8 +40,11 @@ class LocalEnergy(Energy):
         self.bias = nn.Parameter(torch.empty(n_labels))
         self.reset(torch.Generator().manual_seed(0))
 
-    def scores(self, context: Context) -> Tensor:
-        """Return a = B F(x) + b0, (n, L); its negative is the label-wise logit."""
+    def scores(self, context: Context, generator: torch.Generator | None = None) -> Tensor:
+        """Return a = B F(x) + b0, (n, L); its negative is the label-wise logit.
+
+        A generator means training: subclasses draw their dropout masks from it.
+        """
         features, mask = context.features, context.mask
         if mask is None:
             return linear(features, self.weight, self.bias)
@@ -53,3 +60,83 @@ class LocalEnergy(Energy):
 
     def extra_repr(self) -> str:
         return f"n_features={self.n_features}, n_labels={self.n_labels}"
+
+
+class KnownLabelsEnergy(LocalEnergy):
+    """E(y) = Σ_i y_i a_i(F(x), k): label by label, by a network that is told the known labels k.
+
+        h₀ = max(0, F(x) + U k),   h_j = max(0, W_j h_{j−1} + v_j),   a = B h + D k + b0
+
+    k (2 L) marks the labels that are known to be on, and then those that are known to be off; it is
+    zero where nothing is known. With F(x) linear in x, this is a feed-forward network of x and k.
+    Its minimiser with entropy weight 1 is σ(−a), at once: known labels change the scores of the
+    others, and nothing has to be inferred.
+
+    Args:
+        n_features: f, the width of F(x), which is that of h₀.
+        n_labels: L.
+        hidden: the widths of the layers after h₀.
+        dropout: the share of units zeroed in training, in each layer.
+
+    >>> energy = KnownLabelsEnergy(8, 4, hidden=(8,))
+    >>> known = torch.tensor([[1.0, 0.0, torch.nan, torch.nan]])
+    >>> energy.scores(Context(torch.ones(1, 8), known=known)).shape
+    torch.Size([1, 4])
+    """
+
+    MOST_LINKED = 2000
+    """Labels up to which D is there; it has 2 L² weights."""
+
+    def __init__(
+        self, n_features: int, n_labels: int, hidden: Sequence[int] = (), dropout: float = 0.0
+    ) -> None:
+        nn.Module.__init__(self)
+        self.n_features = n_features
+        self.n_labels = n_labels
+        self.dropout = dropout
+        check_settings(self, n_features="whole", n_labels="whole", dropout="share")
+        for width in hidden:
+            check_whole(width, "hidden")
+        self.hidden = tuple(hidden)
+        widths = (n_features, *self.hidden)
+        self.told = nn.Parameter(torch.empty(n_features, 2 * n_labels))
+        self.layers = nn.ParameterList(
+            torch.empty(wide, narrow) for narrow, wide in itertools.pairwise(widths)
+        )
+        self.layer_biases = nn.ParameterList(torch.empty(width) for width in self.hidden)
+        self.weight = nn.Parameter(torch.empty(n_labels, widths[-1]))
+        self.bias = nn.Parameter(torch.empty(n_labels))
+        few = n_labels <= self.MOST_LINKED
+        self.links = nn.Parameter(torch.empty(n_labels, 2 * n_labels)) if few else None
+        self.reset(torch.Generator().manual_seed(0))
+
+    def scores(self, context: Context, generator: torch.Generator | None = None) -> Tensor:
+        hidden, known, told = context.features, context.known, None
+        if known is not None:
+            told = torch.cat([known == 1, known == 0], 1).to(hidden.dtype)
+            hidden = hidden + F.linear(told, self.told)
+        hidden = self._dropped(torch.relu(hidden), generator)
+        for layer, bias in zip(self.layers, self.layer_biases, strict=True):
+            hidden = self._dropped(torch.relu(F.linear(hidden, layer, bias)), generator)
+        scores = F.linear(hidden, self.weight, self.bias)
+        return scores if told is None or self.links is None else scores + F.linear(told, self.links)
+
+    def _dropped(self, hidden: Tensor, generator: torch.Generator | None) -> Tensor:
+        if not self.dropout or generator is None:
+            return hidden
+        return drop(hidden, self.dropout, generator)
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
+        return Form(linear=self.scores(context, generator))
+
+    def reset(self, generator: torch.Generator) -> None:
+        fill_fan_in(self.told, generator)
+        for layer, bias in zip(self.layers, self.layer_biases, strict=True):
+            fill_fan_in(layer, generator, HE)
+            nn.init.zeros_(bias)
+        super().reset(generator)
+        if self.links is not None:
+            nn.init.zeros_(self.links)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, hidden={self.hidden}, dropout={self.dropout}"

@@ -146,6 +146,10 @@ class PairwiseProblem(RecordProblem):
         slope = (self.factors[:, :, None] * y[:, None, :]).flatten(1) @ self.pairs
         return ((slope + self.bias) * y).sum(1), 2 * slope + self.bias
 
+    def flips(self, y: Tensor) -> Tensor:
+        # With a zero diagonal, the energy is linear in each label by itself.
+        return (1 - 2 * y) * self.gradient(y)
+
 
 def _symmetric(weight: Tensor) -> Tensor:
     """Return the symmetric part of tables (…, L, L), with a zero diagonal."""

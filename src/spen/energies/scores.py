@@ -44,7 +44,7 @@ class ScoreEnergy(LocalEnergy):
         self.scale_bias = nn.Parameter(torch.zeros(n_labels))
         self.bias = nn.Parameter(torch.zeros(n_labels))
 
-    def scores(self, context: Context) -> Tensor:
+    def scores(self, context: Context, generator: torch.Generator | None = None) -> Tensor:
         """Return −(a z + b), (n, L)."""
         scale, shift = (in_turns(each, context.n_rows) for each in (self.scale_bias, self.bias))
         return -((1 + scale) * context.features + shift)

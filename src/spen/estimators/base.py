@@ -29,9 +29,17 @@ from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError, check_whole
+from spen.estimators.asking import SHORTLIST, Question, questions
 from spen.estimators.calibration import log_odds
 from spen.estimators.decoding import probability_rows
 from spen.estimators.fit import Fitted, fit
+from spen.estimators.issues import (
+    WRONG,
+    LabelIssues,
+    cross_fitted_issues,
+    find_issues,
+    refuse_classes,
+)
 from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import CHECKS, Scaling, checked_rows, numbers_wanted
@@ -40,6 +48,7 @@ from spen.estimators.tables import TableEncoder, needs_encoder
 from spen.estimators.targets import (
     Targets,
     align,
+    align_among,
     align_known,
     check_index,
     is_frame,
@@ -363,6 +372,59 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         names = self.label_names_.tolist()
         return [[names[i] for i in row] for row in np.split(labels.indices, labels.indptr[1:-1])]
 
+    @ends_with_python
+    def next_question(
+        self,
+        X: Any,
+        known: Any = None,
+        k: int = 5,
+        *,
+        among: Any = None,
+        shortlist: int | None = SHORTLIST,
+    ) -> list[list[Question]]:
+        """Return, for each row, the k unknown labels whose answer tells most about the others.
+
+        The expected gain of asking about label i is the entropy that its answer is expected to take
+        off the others, in nats,
+
+            gain_i = H₋ᵢ(now) − [p_i H₋ᵢ(y_i = 1) + (1 − p_i) H₋ᵢ(y_i = 0)],
+
+        where H₋ᵢ = −Σ_j p_j log p_j + (1 − p_j) log(1 − p_j) goes over the labels j that are not
+        known, without i, whose own doubt does not count. After an answer, the p_j are those of
+        ``predict_proba`` with y_i among what is known. Now, they are the mean of those, p_i p_j(y_i
+        = 1) + (1 − p_i) p_j(y_i = 0): for one joint distribution that is p_j itself, and where the
+        model is not quite one, what any answer would do alike tells nothing. So gain_i is the sum
+        of the mutual information of label i and each other one, and never below zero (but for
+        rounding). A model without an energy between labels has gains of zero.
+
+        Each label that is looked at is one inference after a yes and one after a no.
+
+        Args:
+            X: (n, d) numbers.
+            known: labels that are known already, in any form that ``predict`` takes.
+            k: how many questions; a row with fewer labels to ask about has as many as it has.
+            among: the labels that may be asked: a list of names, or of columns, for all rows; or
+                True and False for each label, (L,) or (n, L). None means all that are not known.
+            shortlist: how many of a row's labels are looked at: those with probabilities nearest
+                to one half (k at least). None looks at all.
+
+        >>> import spen
+        >>> data = spen.exclusive_blocks(n_train=99, n_test=2)
+        >>> clf = spen.SPENClassifier(hidden=(), epochs=5, random_state=0)
+        >>> clf = clf.fit(data.train.X, data.train.Y, label_names=data.label_names)
+        >>> first, second = clf.next_question(data.test.X, known={"block0.0": 1}, k=2)
+        >>> print(first[0])
+        block...: ... % likely; the answer tells ... nats about the others
+        """
+        check_whole(k, "k")
+        if shortlist is not None:
+            check_whole(shortlist, "shortlist")
+        predictor = self._fitted()
+        inputs, held = self._inputs(X, known)
+        may = align_among(among, self.label_names_, inputs.shape[0])
+        names = self.label_names_.tolist()
+        return questions(predictor, inputs, names, held, may, k, shortlist)
+
     # Where a setting has this name too, it is both: what is learned, and how labels fit it.
     @SettingAndMethod
     @ends_with_python
@@ -389,6 +451,63 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """
         inputs, truth = self._labelled(X, Y)
         return self._fitted().diagnose(inputs, truth, polish=polish)
+
+    @ends_with_python
+    def label_issues(
+        self,
+        X: Any,
+        Y: Any,
+        *,
+        top: int | None = None,
+        folds: int = 3,
+        unseen: bool = False,
+        wrong: float = WRONG,
+    ) -> LabelIssues:
+        """Return the labels that are probably wrong or missing, the most probable first.
+
+        With E the energy, yᵢ with j flipped the labels given to row i but for label j, and trust
+        fitted to how far labels bear each other out, the log-odds that yᵢⱼ is wrong are
+        E(yᵢ) − E(yᵢ with j flipped), the part of the features and that of the other labels each
+        times its trust, less what speaks for a label because it was given.
+
+        Each row is judged by a model that has not seen it: copies of this classifier, fitted or
+        not, are fitted to all rows but a fold, and this one stays as it is.
+
+        Args:
+            X: (n, d) numbers, or a table.
+            Y: sets of labels in any form that ``fit`` takes; nan, a missing label, is no issue.
+            top: how many to return; None: those that are more probably wrong than not.
+            folds: how many models are fitted; each takes as long as a fit.
+            unseen: True says that the rows are new to this fitted classifier, which then judges
+                them itself, without another fit.
+            wrong: the share of the labels given that is taken to be wrong; as many are taken to be
+                missing. It says how probabilities of the two kinds compare.
+
+        >>> import spen
+        >>> data = spen.exclusive_blocks(n_train=90, n_test=9)
+        >>> clf = spen.SPENClassifier(hidden=(), epochs=5, random_state=0)
+        >>> clf = clf.fit(data.train.X, data.train.Y)
+        >>> len(clf.label_issues(data.test.X, data.test.Y, unseen=True, top=5))
+        5
+        """
+        if top is not None:
+            check_whole(top, "top")
+        if not 0 < wrong < 1:
+            raise InputError(f"wrong must be a share above 0 and below 1; received {wrong!r}.")
+        check_index(X, Y, "Y")
+        if unseen:
+            refuse_classes(self._fitted().exclusive)
+            inputs, labels = self._labelled(X, Y, missing=True)
+            return find_issues(
+                self.predictor_, inputs, labels, self.label_names_, top=top, wrong=wrong
+            )
+        encoder, own = self._learn_encoder(X), self
+        if encoder is not None:
+            X, own = encoder.transform(X), copy(self)
+            own.encoder = None
+        names = vars(self).get("label_names_")
+        settings = {"folds": folds, "names": names, "top": top, "wrong": wrong}
+        return cross_fitted_issues(own, _plain(X), Y, **settings)
 
     def seen_in_training(self, X: Any) -> np.ndarray:
         """Return which rows have the same features as some training row, (n,).

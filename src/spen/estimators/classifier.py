@@ -21,7 +21,9 @@ class SPENClassifier(NetworkClassifier):
     probabilities become labels on held-out rows, and then trains on all rows.
 
     Args:
-        energy: what is learned about labels beside a score for each one: "label"
+        energy: what is learned about labels beside a score for each one: "auto" (where the energy
+            is trained apart, measurements of how y differs from what the label-wise models
+            expect, as many as held-out rows say, else "label"), "label"
             (measurements of y), "conditional" (of y and x together), "convex" (the same,
             convex in y: inference finds the minimum), "pairwise" (low-rank interactions),
             "local" (nothing: a feed-forward network), or a description such
@@ -71,8 +73,8 @@ class SPENClassifier(NetworkClassifier):
         refit: whether to train again on all rows with what was chosen on held-out ones.
         cross_fit: True trains the energy apart, on the scores that label-wise models give to
             rows which they have not seen; False trains it together with its features. "auto" is
-            True for at least 1,000 features that are mostly zero, and where trees are averaged
-            in, if the other settings of the energy and its training are left as they are (see
+            True for label sets with at least 100 rows, if the other settings of the energy and
+            its training are left as they are (see
             docs/classifier.md).
         members: how many label-wise networks are trained, from seeds of their own, and averaged;
             above 1 it needs cross_fit, or energy="local". "auto" is 1, or 3 for the best.
@@ -84,7 +86,8 @@ class SPENClassifier(NetworkClassifier):
             takes one and a half to three times as long.
         linear_member: average a logistic regression of the inputs in, with as much weight as
             all networks together; networks and linear models err in different places. "auto"
-            does so where an "auto" of cross_fit is True.
+            does so for at least 1,000 features that are mostly zero, where an "auto" of
+            cross_fit is True.
         base: what scores labels under the energy in place of a network, or beside one: any
             classifier of scikit-learn with predict_proba, or "extra_trees", "forest" and
             "logistic" for forests and a logistic regression with settings of ours. Of a list the

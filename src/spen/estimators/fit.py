@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from spen.batch.limits import limits
 from spen.batch.splits import Split
 from spen.domains import Domain, Simplex, UnitBox
-from spen.energies.base import energy_terms
+from spen.energies.base import UnsizedEnergy, energy_terms
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.errors import InputError, UndertrainedWarning
@@ -42,6 +43,9 @@ from spen.training.together import goes_together, train_together
 
 MOST_TOGETHER = 2**23
 """Weights of models that are trained side by side, all together: beyond, a step is all work."""
+
+MOST_WATCHED = 2**22
+"""Held-out decisions that are scored after each epoch, which nothing is chosen by."""
 
 MEMBER_SEEDS = 7919
 """How far apart the seeds of the models are that are averaged."""
@@ -153,11 +157,15 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
         rivals = zip(plan.rivals, same, strict=True)
         plans = [plan, *(plan.chosen.apply(rival) if alike else rival for rival, alike in rivals)]
         among = [each.chosen for each in plans]
+        # All are judged by the same rows.
+        judging = judging_folds(folds) if plan.cross_fit else folds
         attempts = []
         for each in plans:
             words = in_words(each.chosen, among) or "the model"
-            attempt = _cross_fit if each.cross_fit else _train_whole
-            attempts.append(attempt(work, each, folds, trial if each is plan else None, words))
+            attempt, its = (_cross_fit, folds) if each.cross_fit else (_train_whole, judging)
+            ahead = each.refit and len(plans) == 1
+            tried = trial if each is plan else None
+            attempts.append(attempt(work, each, its, tried, ahead, words))
             progress.tried(words, attempts[-1].verdict.score)
         best = best_verdict([attempt.verdict for attempt in attempts], plan.raw)
         return attempts[best].finish()
@@ -171,13 +179,18 @@ class Attempt:
     finish: Callable[[], Fitted]
 
 
-def _train_whole(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str) -> Attempt:
-    """Train all of a model on what each fold keeps; in the end, on all rows."""
+def _train_whole(
+    work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, ahead: bool, words: str
+) -> Attempt:
+    """Train all of a model on what each fold keeps; in the end, on all rows.
+
+    ``ahead`` says that it will be wanted, so that both may be trained side by side.
+    """
     progress = work.progress
     progress.begin(f"training {words}")
     # What was a trial need not be trained again where there is nothing more to it.
     begun = trial if plan.is_label_wise else None
-    work.train_ahead([plan], folds[begun.folds if begun else 0 :], plan.refit)
+    work.train_ahead([plan], folds[begun.folds if begun else 0 :], ahead)
     result = work.hold_out(plan, folds, begun)
     verdict = result.verdict
 
@@ -190,25 +203,25 @@ def _train_whole(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, wor
                 ended = ended.stopped(result.history)
             progress.left(work.epochs_left(ended))
             model, refit_history = work.run(ended)
-        warn_if_undertrained(plan, work.domain, result)
+        labels = result.scores.Y
+        warn_if_undertrained(plan, work.domain, labels, verdict.score, result.history)
         kept = verdict.calibration, verdict.tuned, verdict.score
         return Fitted(model, ended, *kept, result.history, refit_history)
 
     return Attempt(verdict, finish)
 
 
-def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words: str) -> Attempt:
+def _cross_fit(
+    work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, ahead: bool, words: str
+) -> Attempt:
     """Train the energy on label scores of rows that the label-wise models have not seen.
 
     The verdict comes from energies that have not seen those rows either.
     """
     progress, label_wise = work.progress, plan.label_wise()
     progress.begin("training label-wise models")
-    refit = not plan.rivals
-    work.train_ahead([label_wise], folds[trial.folds if trial else 0 :], refit)
+    work.train_ahead([label_wise], folds[trial.folds if trial else 0 :], ahead)
     scored = work.hold_out(label_wise, folds, trial)
-    if scored is not trial:
-        progress.tried("label-wise models", scored.verdict.score)
     plan, begun = choose_energy(work, plan, folds, scored)
     progress.begin("training the energy")
     judged, predicted, (energy, history) = cross_fitted(work, plan, folds, scored, begun)
@@ -223,16 +236,22 @@ def _cross_fit(work: Fit, plan: Plan, folds: Folds, trial: HeldOut | None, words
             features = LabelScores(label_wise_parts(model))
         whole = SPEN(features, energy.energy, work.domain).to(work.device)
         ended = replace(plan, decoding=verdict.decoding, rivals=())
-        held = replace(scored, verdict=verdict, history=history, scores=scored.scores.rows(judged))
-        warn_if_undertrained(plan, work.domain, held)
+        labels = scored.scores.Y[judged]
+        warn_if_undertrained(plan, work.domain, labels, verdict.score, history)
         kept = verdict.calibration, verdict.tuned, verdict.score
         return Fitted(whole, ended, *kept, history, refit_history)
 
     return Attempt(verdict, finish)
 
 
-ENOUGH_JUDGES = 1500
-"""Held-out rows that calibrate and tune an energy over cross-fitted scores; of more, one fold."""
+ENOUGH_JUDGES = 500
+"""Held-out rows that calibrate and tune where energies are cross-fitted: then one fold will do."""
+
+
+def judging_folds(folds: Folds) -> Folds:
+    """Return the folds whose held-out rows calibrate and tune, where label scores need them all."""
+    return folds[:1] if len(folds[0][1]) >= ENOUGH_JUDGES else folds
+
 
 MOST_JUDGES = 4096
 """Held-out rows by which the width of an energy is chosen."""
@@ -247,31 +266,56 @@ CLEARLY = 2.0
 def choose_energy(
     work: Fit, plan: Plan, folds: Folds, scored: HeldOut
 ) -> tuple[Plan, tuple[SPEN, History] | None]:
-    """Return the plan with the narrowest energy that no wider one clearly beats, and its run.
+    """Return the plan with the rate and the width of its energy chosen, and the run of that.
 
     Each is trained on the first fold's scores, and judged by what it says of hidden labels of the
-    rows that the fold holds out, where none, a quarter or a half of the labels are known. The
-    first that is no better than the one before ends the trials.
+    rows that the fold holds out, where none, a quarter or a half of the labels are known. The best
+    rate of the narrowest energy is that of wider ones; the first which is not clearly better than
+    the one before ends the trials, because a wide one makes predictions slower.
     """
-    if len(plan.energies) < 2:
+    if len(plan.energies) * len(plan.energy_rates) < 2:
         return plan, None
     (kept, held), *_ = [_positions(scored, fold) for fold in folds]
     rows, judges = scored.scores.rows(kept), scored.scores.rows(held[:MOST_JUDGES])
-    best: tuple[Plan, tuple[SPEN, History], np.ndarray] | None = None
-    for energy in plan.energies:
-        wider = replace(plan, energy=energy, energies=())
-        width = wider.measurements
-        work.progress.begin(f"trying an energy of {width} measurements")
-        run = work.run_energy(wider, rows)
+    progress = work.progress
+
+    def attempt(energy: UnsizedEnergy, rate: float) -> TriedEnergy:
+        tried = plan.with_energy(energy, rate)
+        words = f"an energy of {tried.measurements} measurements, rate {rate:g}"
+        progress.begin(f"trying {words}")
+        run = work.run_energy(tried, rows)
+        began = time.perf_counter()
         losses = losses_when_known(run[0], plan.prediction, judges, work.seed)
-        work.progress.tell(f"{width} measurements: log loss of hidden labels {losses.mean():.5f}")
-        if best is not None:
-            gains = best[2] - losses
-            if gains.mean() <= CLEARLY * gains.std() / np.sqrt(len(gains)):
-                break
-        best = wider, run, losses
-    assert best is not None
-    return best[0], best[1]
+        seconds = time.perf_counter() - began
+        progress.tell(f"{words}: log loss of hidden labels {losses.mean():.5f}")
+        return TriedEnergy(tried, run, losses, seconds)
+
+    narrowest, *wider = plan.energies
+    first = [attempt(narrowest, rate) for rate in plan.energy_rates]
+    best = first[int(np.argmin([tried.losses.mean() for tried in first]))]
+    narrow, (rate,) = best, best.plan.energy_rates
+    for energy in wider:
+        tried = attempt(energy, rate)
+        gains = best.losses - tried.losses
+        if gains.mean() <= CLEARLY * gains.std() / np.sqrt(len(gains)):
+            break
+        best = tried
+    if best is not narrow:
+        progress.tell(
+            f"{best.plan.measurements} measurements are chosen: inference takes "
+            f"{best.seconds / narrow.seconds:.1f} times as long as with {narrow.plan.measurements}"
+        )
+    return best.plan, best.run
+
+
+@dataclass(frozen=True)
+class TriedEnergy:
+    """An energy that was tried: its plan, its run, the losses of rows, and the time they took."""
+
+    plan: Plan
+    run: tuple[SPEN, History]
+    losses: np.ndarray
+    seconds: float
 
 
 def losses_when_known(
@@ -313,8 +357,7 @@ def cross_fitted(
         scored: what label-wise models say of the rows that they have not seen.
         begun: the energy that the first fold has trained already, or None.
     """
-    judged = folds[:1] if len(folds[0][1]) >= ENOUGH_JUDGES else folds
-    parts = [_positions(scored, fold) for fold in judged]
+    parts = [_positions(scored, fold) for fold in judging_folds(folds)]
     rest = [kept for kept, _ in parts[begun is not None :]]
     every = np.arange(len(scored.rows))
     runs = work.run_energies(plan, scored.scores, [*rest, every])
@@ -373,7 +416,8 @@ class Verdict:
         calibration: of the probabilities.
         decoding: the one of those in question whose score is best.
         tuned: what each decoding takes, by its name.
-        losses: (n,) the log loss of each row, calibrated.
+        losses: (n,) the log loss of each row, calibrated; of a plan that is compared ``by_known``
+            that of its hidden labels, as the model gives it.
         scores: (n,) the score of each row, by which verdicts are compared: see ``row_scores``.
         score: of all rows, by the plan's metric.
     """
@@ -483,6 +527,7 @@ class HeldOut:
     """What came of training on what folds keep: the first model, and all held-out rows.
 
     Attributes:
+        judged: returns the verdict. With many labels that takes long, and not all is asked for it.
         folds: how many there were.
         rows: (n,) the numbers of the held-out rows, in the order of the folds.
         soft: (n, L) what is predicted of them.
@@ -492,12 +537,17 @@ class HeldOut:
 
     model: SPEN
     history: History
-    verdict: Verdict
+    judged: Callable[[], Verdict]
     folds: int
     rows: np.ndarray
     soft: Tensor
     scores: Split
     joint: np.ndarray | None
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the held-out rows say."""
+        return self.judged()
 
 
 @dataclass(frozen=True)
@@ -551,7 +601,10 @@ class Fit:
                 trials.append(self.hold_out(each.trial_plan(), some))
                 self.progress.tried(words, trials[-1].verdict.score)
         verdicts = [trial.verdict for trial in trials]
-        best = best_verdict(verdicts, plan.raw)
+        if plan.by_known:
+            best = int(np.argmin([verdict.losses.mean() for verdict in verdicts]))
+        else:
+            best = best_verdict(verdicts, plan.raw)
         return plans[best], trials[best], verdicts
 
     def hold_out(self, plan: Plan, folds: Folds, begun: HeldOut | None = None) -> HeldOut:
@@ -568,28 +621,39 @@ class Fit:
         joints = [begun.joint] if begun and begun.joint is not None else []
         runs = [(begun.model, begun.history)] if begun else []
         first = begun.folds if begun else 0
-        has_energy = len(plan.energy.terms) > 1 and isinstance(self.domain, UnitBox)
-        halves = []
+        uses_known = plan.by_known or len(plan.energy.terms) > 1
+        uses_known = uses_known and isinstance(self.domain, UnitBox)
+        halves, losses = [], []
         for number, (kept, held) in enumerate(folds[first:], first + 1):
             self.progress.fold(number, len(folds))
             rows = self.rows.rows(held)
             # Watching costs time, and the history of one fold is kept.
             watched = None if (runs or plan.raw) and not plan.stops_early else rows
+            if watched is not None and not plan.stops_early:
+                most = max(1, MOST_WATCHED // self.domain.size)
+                watched = rows.rows(np.arange(min(len(rows), most)))
             runs.append(self.run(plan, kept, watched))
             softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
             if plan.wants_joint:
                 joints.append(lowest(runs[-1][0], plan.prediction, rows.X).y.cpu().numpy())
-            if has_energy and not plan.raw:
+            if uses_known and not plan.raw:
                 halves.append(half_known(self, runs[-1][0], plan, rows))
+            if plan.by_known:
+                some = rows.rows(np.arange(min(len(rows), MOST_JUDGES)))
+                losses.append(losses_when_known(runs[-1][0], plan.prediction, some, self.seed))
         numbers = np.concatenate([held for _, held in folds])
         rows = self.rows.rows(numbers)
         soft = torch.cat(softs)
         joint = np.concatenate(joints) if plan.wants_joint else None
         half = _joined(halves)
-        verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint, half)
+
+        def judged() -> Verdict:
+            verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint, half)
+            return replace(verdict, losses=np.concatenate(losses)) if losses else verdict
+
         scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
         split = Split(scores, rows.Y, rows.weight)
-        return HeldOut(*runs[0], verdict, len(folds), numbers, soft, split, joint)
+        return HeldOut(*runs[0], judged, len(folds), numbers, soft, split, joint)
 
     def train_ahead(self, plans: Sequence[Plan], folds: Folds, refit: bool = False) -> None:
         """Train side by side what ``run`` will be asked for, as far as that pays.
@@ -668,7 +732,8 @@ class Fit:
             return self._run(plan, kept, held)
         same = f"{self.same(self.rows.rows(kept))} {self.seed}"
         made_of = plan.base or plan.chosen
-        key = (describe(plan.stages), describe(made_of), str(plan.linear), same)
+        trained = describe((plan.stages, plan.energy))
+        key = (trained, describe(made_of), str(plan.linear), same)
         return shared.get(key, lambda: self._run(plan, kept, held))
 
     def same(self, kept: Split) -> str:
@@ -781,29 +846,40 @@ STEEP = 0.1
 """The share of all that the loss falls which may be left to the last quarter of a run."""
 
 
-def warn_if_undertrained(plan: Plan, domain: Domain, result: HeldOut) -> None:
-    """Warn of a model that is no better than a constant, or whose loss is still falling."""
+def warn_if_undertrained(
+    plan: Plan, domain: Domain, labels: Any, score: float, history: History
+) -> None:
+    """Warn of a model that is no better than a constant, or whose loss is still falling.
+
+    Args:
+        plan: that was carried out.
+        domain: where the output lives.
+        labels: (n, L) of held-out rows.
+        score: of the model on these.
+        history: of its training.
+    """
     if plan.raw:
         return
-    truth = densified(result.scores.Y)
+    truth = densified(labels)
     known = ~np.isnan(truth)
     shares = np.where(known, truth, 0).sum(0) / np.maximum(known.sum(0), 1)
     constant = np.tile(shares.astype(np.float32), (len(truth), 1))
     best = judge(replace(plan, decoding="auto", raw=False), domain, truth, constant).score
-    losses = [epoch.loss for epoch in result.history.epochs if epoch.stage != LINEAR]
+    losses = [epoch.loss for epoch in history.epochs if epoch.stage != LINEAR]
     quarter = max(1, len(losses) // 4)
-    # An energy over scores that are known has little to learn, so its loss falls by little.
+    # An energy over scores that are known has little to learn, so its loss falls by little. And a
+    # network that is told labels fits its rows ever better, but held-out ones have chosen its rate.
     falls = (
         len(losses) > 1
-        and not plan.cross_fit
+        and not (plan.cross_fit or plan.by_known)
         and (losses[-1 - quarter] - losses[-1] > max(STEEP * (losses[0] - losses[-1]), 0))
     )
-    if len(truth) >= FEWEST_JUDGES and result.verdict.score < best:
+    if len(truth) >= FEWEST_JUDGES and score < best:
         problem = (
-            f"scores {100 * result.verdict.score:.1f} on held-out rows, less than the "
+            f"scores {100 * score:.1f} on held-out rows, less than the "
             f"{100 * best:.1f} of predicting the same for every row"
         )
-    elif falls and len({epoch.stage for epoch in result.history.epochs}) == 1:
+    elif falls and len({epoch.stage for epoch in history.epochs}) == 1:
         problem = "was still learning fast when its training ended"
     else:
         return

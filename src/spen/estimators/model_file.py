@@ -53,7 +53,7 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals", "energies")
+NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals", "energies", "energy_rates")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 

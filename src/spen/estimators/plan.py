@@ -75,6 +75,9 @@ class Choice:
         weight_decay: of the label-wise stages; None leaves theirs.
         missing: the share of true labels that the label-wise objectives take to be marked 0;
             None leaves theirs.
+        energy_dropout: the share of units that the energy drops, where it has some; None leaves
+            its own.
+        lr: the learning rate of all stages; None leaves theirs.
         features: what takes the place of that network: a module, or a function that makes one.
     """
 
@@ -83,16 +86,23 @@ class Choice:
     input_dropout: float = 0.0
     weight_decay: float | None = None
     missing: float | None = None
+    energy_dropout: float | None = None
+    lr: float | None = None
     features: object = None
 
     def apply(self, plan: Plan) -> Plan:
         """Return a plan with this choice made."""
         stages = tuple(self._regularise(stage) for stage in plan.stages)
-        return replace(plan, choices=(self,), trial=self._regularise(plan.trial), stages=stages)
+        plan = replace(plan, choices=(self,), trial=self._regularise(plan.trial), stages=stages)
+        if self.energy_dropout is None:
+            return plan
+        return replace(plan, energy=plan.energy.with_setting("dropout", self.energy_dropout))
 
     def _regularise(self, stage: Stage) -> Stage:
         if self.weight_decay is not None:
             stage = replace(stage, weight_decay=self.weight_decay)
+        if self.lr is not None:
+            stage = replace(stage, lr=self.lr)
         if self.missing is not None and hasattr(stage.objective, "missing"):
             objective: Any = stage.objective
             stage = replace(stage, objective=replace(objective, missing=self.missing))
@@ -143,6 +153,9 @@ class Plan:
         rivals: plans whose whole training is tried too; held-out rows choose.
         energies: where ``cross_fit``, energies that are tried in place of ``energy``, each wider
             than the one before; held-out rows choose.
+        energy_rates: the learning rates that are tried with the first of them.
+        by_known: whether choices are compared by what models say of hidden labels where others
+            are known (see ``losses_when_known``), not where nothing is.
     """
 
     choices: tuple[Choice, ...]
@@ -166,11 +179,18 @@ class Plan:
     raw: bool = False
     rivals: tuple[Plan, ...] = ()
     energies: tuple[UnsizedEnergy, ...] = ()
+    energy_rates: tuple[float, ...] = ()
+    by_known: bool = False
 
     @property
     def is_averaged(self) -> bool:
         """Whether label-wise scores are an average."""
         return self.members > 1 or self.linear_member or bool(self.bases)
+
+    def with_energy(self, energy: UnsizedEnergy, rate: float) -> Plan:
+        """Return the plan with one energy and one rate for it, and no other to try."""
+        stages = tuple(replace(stage, global_lr=rate) for stage in self.stages)
+        return replace(self, energy=energy, energies=(energy,), energy_rates=(rate,), stages=stages)
 
     @property
     def measurements(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from spen.batch.context import Context
 from spen.batch.limits import limits
 from spen.domains import Simplex
 from spen.errors import choose
@@ -191,11 +192,25 @@ class Predictor:
 
 def solve(model: SPEN, prediction: Prediction, inputs: Any, known: Any = None) -> Solution:
     """Return the solution of each row of inputs (n, n_inputs), which holds its soft labels."""
+    contexts = model.contexts(inputs, known=known)
+    return solve_contexts(model, prediction, contexts, model.work(inputs))
+
+
+def solve_contexts(
+    model: SPEN, prediction: Prediction, contexts: Iterable[tuple[Context, int]], work: float
+) -> Solution:
+    """Return the solution of each row of some batches.
+
+    Args:
+        model: whose energy is minimised.
+        prediction: what inference minimises, and with which solver.
+        contexts: of one batch after the other, and how many rows it has (see ``SPEN.contexts``).
+        work: of a batch, as ``SPEN.work`` says it.
+    """
     objective, inference = prediction.objective, prediction.inference
-    with torch.no_grad(), evaluating(model), threads_for(model.work(inputs)):
+    with torch.no_grad(), evaluating(model), threads_for(work):
         parts = [
-            objective.predict(model, inference, context).first(rows)
-            for context, rows in model.contexts(inputs, known=known)
+            objective.predict(model, inference, context).first(rows) for context, rows in contexts
         ]
     return parts[0] if len(parts) == 1 else join_solutions(parts)
 

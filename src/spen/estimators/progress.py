@@ -199,13 +199,14 @@ def in_words(choice: Choice, among: Sequence[Choice]) -> str:
 
 
 def epochs_of(plan: Plan, folds: int) -> int:
-    """Return how many epochs the networks of a fit take in all, if no stage ends early."""
+    """Return how many epochs the networks of a fit take in all, if no stage or trial ends early."""
     trial = plan.members * sum(stage.epochs for stage in plan.trial_plan().stages)
     whole = sum(stage.epochs for stage in plan.stages)
     tried = min(plan.trial_folds, folds) if len(plan.choices) > 1 else 0
     trials = len(plan.choices) * tried * trial
     if plan.cross_fit:
-        return trials + (folds - tried + 1) * trial + (folds + 1) * whole
+        energies = max(0, len(plan.energies) + len(plan.energy_rates) - 1)
+        return trials + (folds - tried + 1) * trial + (energies + folds + 1) * whole
     if plan.is_label_wise:
         return trials + (folds - tried + plan.refit) * trial
     rivals = sum(stage.epochs for rival in plan.rivals for stage in rival.stages)

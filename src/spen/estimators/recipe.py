@@ -187,7 +187,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         members=networks,
         linear_member=bool(settings["linear_member"]),
         bases=bases,
-        energies=_widths(energy, shape) if cross_fit and is_auto(settings["energy"]) else (),
+        **_energies(energy, shape, cross_fit and is_auto(settings["energy"])),
     )
     if hidden and is_auto(settings["hidden"]) and len(energy.terms) > 1 and not own_way:
         return replace(plan, rivals=_rivals(settings, shape))
@@ -203,17 +203,25 @@ def _pace(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
     batch = int(np.clip(2 ** round(math.log2(shape.rows / 16)), 32, 256))
     batch = own.get("batch_size", batch)
     epochs = own.get("epochs", max(4, round(ENERGY_STEPS * batch / shape.rows)))
-    return {"batch_size": batch, "epochs": epochs, "lr": RATE, "global_lr": SURPRISE_RATE}
+    return {"batch_size": batch, "epochs": epochs, "lr": RATE, "global_lr": SURPRISE_RATES[0]}
 
 
-ENERGY_STEPS, SURPRISE_RATE = 1500, 3e-2
+ENERGY_STEPS = 1500
+SURPRISE_RATES = (1e-2, 3e-2)
+"""Which is better depends on the data, by more than most other settings do."""
 
 
-def _widths(narrow: UnsizedEnergy, shape: Shape) -> tuple[UnsizedEnergy, ...]:
-    """Return the energies that are worth a trial: not many more measurements than labels."""
+def _energies(narrow: UnsizedEnergy, shape: Shape, open_to_choice: bool) -> dict[str, Any]:
+    """Return energies that are worth a trial, and their rates, by the name of Plan's arguments.
+
+    More measurements than twice the labels have nothing more to measure.
+    """
+    if not open_to_choice:
+        return {}
     some = [WIDTHS[0], *(w for w in WIDTHS[1:] if w <= max(WIDTHS[1], 2 * shape.labels))]
     local = UnsizedEnergy(narrow.terms[:1])
-    return tuple(local + energy for _, energy in zip(some, SURPRISES, strict=False))
+    energies = tuple(local + energy for _, energy in zip(some, SURPRISES, strict=False))
+    return {"energies": energies, "energy_rates": SURPRISE_RATES}
 
 
 TREES_BESIDE = ("extra_trees", "network")

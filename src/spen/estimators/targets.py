@@ -403,6 +403,40 @@ def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
     return matrix.astype(np.float32)
 
 
+def align_among(among: Any, names: np.ndarray, rows: int) -> np.ndarray:
+    """Return which labels are meant as a dense (rows, L) matrix of True and False.
+
+    Args:
+        among: a list of labels, by name or by column, which holds for all rows; or True and False
+            for each label, (L,) or, for each row too, (rows, L). None means all labels.
+        names: the labels of the model.
+        rows: how many rows there must be.
+
+    >>> align_among(["sun", 0], np.array(["sea", "sky", "sun"]), 1)
+    array([[ True, False,  True]])
+    """
+    if among is None:
+        return np.ones((rows, len(names)), dtype=bool)
+    values = _array([among] if isinstance(among, str) else among)
+    if values.dtype == bool:
+        if values.shape not in ((rows, len(names)), (len(names),)):
+            raise InputError(
+                f"among must have shape ({len(names)},) or ({rows}, {len(names)}) where it holds "
+                f"True and False; received {values.shape}."
+            )
+        return np.broadcast_to(values, (rows, len(names)))
+    if values.ndim != 1:
+        raise InputError(f"among must be a list of labels; received shape {values.shape}.")
+    number = {name: column for column, name in enumerate(names.tolist())}
+    given = [among] if isinstance(among, str) else _plain_names(among).tolist()
+    # A number that is the name of a label means that label.
+    columns = [number.get(each, each) for each in given]
+    unknown = [v for v in columns if not isinstance(v, int) or not 0 <= v < len(names)]
+    _numbers_of(unknown, names)  # raises where there are such
+    meant = np.isin(np.arange(len(names)), columns)
+    return np.broadcast_to(meant, (rows, len(names)))
+
+
 def _of_dicts(known: Sequence[Any], names: np.ndarray) -> np.ndarray:
     """Read known labels that each row gives by name."""
     if not all(isinstance(row, Mapping) for row in known):

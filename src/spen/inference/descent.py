@@ -30,12 +30,15 @@ COMPACT_BELOW = 0.5
 
 @dataclass(frozen=True)
 class Stopping:
-    """When a descent ends. Either tolerance ends an example; zero turns one off.
+    """When a descent ends: by its tolerances, of which zero turns one off, or after so many steps.
 
     Args:
         max_steps: the most steps.
         objective_rtol: the relative change of the objective below which an example ends.
         iterate_atol: the largest change of any label below which an example ends.
+        require: "either": one tolerance ends an example, as in the paper. "both": it ends in a
+            step that meets both (of those that are on). A slow rule meets the first long before
+            it has arrived, so rules are best compared by "both".
         scope: "example": an example that has converged is frozen, so its answer does
             not depend on its neighbours. "batch": all go on until the batch ends.
         fraction: the share of the batch that must converge before the batch ends; below 1
@@ -50,20 +53,27 @@ class Stopping:
     iterate_atol: float = 1e-4
     scope: Literal["example", "batch"] = "example"
     fraction: float = 1.0
+    require: Literal["either", "both"] = "either"
 
     def __post_init__(self) -> None:
         tolerances = dict.fromkeys(("objective_rtol", "iterate_atol"), "zero or more")
-        scopes = ("example", "batch")
-        check_settings(self, max_steps="steps", scope=scopes, fraction="positive", **tolerances)
+        words = {"scope": ("example", "batch"), "require": ("either", "both")}
+        check_settings(self, max_steps="steps", fraction="positive", **words, **tolerances)
         if self.fraction > 1:
             raise InputError(f"fraction must be above 0 and at most 1; received {self.fraction!r}.")
 
+    @property
+    def needs_both(self) -> bool:
+        """Whether an example must meet both tolerances: one that is off is asked of none."""
+        return self.require == "both" and self.objective_rtol > 0 and self.iterate_atol > 0
+
     def met(self, y: Tensor, last_y: Tensor, value: Tensor, last_value: Tensor) -> Tensor:
-        """Return which examples meet a tolerance, (n,)."""
+        """Return which examples meet their tolerances, (n,)."""
         change = (value - last_value).abs()
         scale = torch.maximum(value.abs(), last_value.abs())
         settled = change < self.objective_rtol * scale
-        return settled | ((y - last_y).abs().amax(1) < self.iterate_atol)
+        still = (y - last_y).abs().amax(1) < self.iterate_atol
+        return settled & still if self.needs_both else settled | still
 
 
 @dataclass(frozen=True)

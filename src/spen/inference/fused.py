@@ -71,7 +71,7 @@ def solve_fused(
     if (reason := kernel.refusal(form, step, start, known)) is not None:
         return reason
     tolerances = float(stopping.objective_rtol), float(stopping.iterate_atol)
-    limits = Limits(int(stopping.max_steps), *tolerances, fixed)
+    limits = Limits(int(stopping.max_steps), *tolerances, fixed, stopping.needs_both)
     found = kernel.minimise(form, step, limits, start, known)
     return Solution(*found, backend=f"fused-{device}")
 

@@ -55,7 +55,8 @@ class StepRule(NamedTuple):
 class Limits(NamedTuple):
     """When a row ends: after ``max_steps``, or when it meets either tolerance (0: off).
 
-    With ``fixed``, after ``max_steps`` in any case, at the iterate that it has come to.
+    With ``both``, which is for two that are on, it must meet them in the same step. With
+    ``fixed``, after ``max_steps`` in any case, at the iterate that it has come to.
 
     >>> Limits(max_steps=100, objective_rtol=1e-5, iterate_atol=1e-4).max_steps
     100
@@ -65,6 +66,7 @@ class Limits(NamedTuple):
     objective_rtol: float
     iterate_atol: float
     fixed: bool = False
+    both: bool = False
 
 
 class Fused(NamedTuple):

@@ -53,3 +53,29 @@ def target_of(context: Context) -> Tensor:
     if context.target is None:
         raise InputError("An objective needs a target; the context has none.")
     return context.target
+
+
+def reveal_labels(
+    context: Context, target: Tensor, most: float, generator: torch.Generator | None
+) -> Tensor | None:
+    """Return the known labels (n, L) with some of the true ones among them; None to reveal none.
+
+    Args:
+        context: of the batch; labels that it did not observe stay hidden.
+        target: (n, L) the true labels.
+        most: the largest share of labels that a row is shown; its own is drawn evenly below that.
+        generator: draws; None means prediction.
+    """
+    if not most or generator is None:
+        return None
+    like = {"generator": generator, "dtype": target.dtype, "device": target.device}
+    rows, labels = target.shape
+    shown = torch.rand(rows, labels, **like) < most * torch.rand(rows, 1, **like)
+    if context.observed is not None:
+        shown = shown & context.observed
+    return torch.where(shown, target, known_or_nan(context, target))
+
+
+def known_or_nan(context: Context, target: Tensor) -> Tensor:
+    """Return the known labels of a context: nan everywhere where it has none."""
+    return torch.full_like(target, torch.nan) if context.known is None else context.known

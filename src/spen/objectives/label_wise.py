@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +14,7 @@ from spen.batch.context import Context, masked
 from spen.domains import Domain, UnitBox, held_labels
 from spen.errors import InputError, check_share
 from spen.inference.base import Inference, Solution, Status
-from spen.objectives.base import Objective, target_of
+from spen.objectives.base import Objective, reveal_labels, target_of
 
 if TYPE_CHECKING:
     from spen.model import SPEN
@@ -64,6 +64,47 @@ class CrossEntropy(Objective):
             steps=torch.zeros(len(y), dtype=torch.int64, device=y.device),
             status=torch.full((len(y),), Status.CONVERGED, device=y.device),
         )
+
+
+@dataclass(frozen=True)
+class HiddenCrossEntropy(CrossEntropy):
+    """The log loss of hidden labels where others are known, of scores that are told of these.
+
+    Each row is shown a random part of its true labels, zeros as well as ones: a share that is drawn
+    evenly from 0 to 1. The loss is that of the labels it is not shown. For energies whose scores
+    look at known labels, such as ``KnownLabelsEnergy``.
+
+    Args:
+        missing: the share of true labels that are marked 0; see ``log_loss_of_marks``.
+
+    >>> import spen
+    >>> energy = spen.KnownLabelsEnergy(2, 3)
+    >>> model = spen.SPEN(spen.Linear(1, 2), energy, spen.UnitBox(3), seed=0)
+    >>> context = model.context([[1.0]], target=[[1.0, 0.0, 1.0]])
+    >>> plain = CrossEntropy().loss(model, spen.Descent(), context)
+    >>> torch.equal(HiddenCrossEntropy().loss(model, spen.Descent(), context), plain)
+    True
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> hidden = HiddenCrossEntropy().loss(model, spen.Descent(), context, generator)
+    >>> bool(hidden < plain)
+    True
+    """
+
+    def loss(
+        self,
+        model: SPEN,
+        inference: Inference,
+        context: Context,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        target = target_of(context)
+        given = reveal_labels(context, target, 1.0, generator)
+        told = context if given is None else replace(context, known=given)
+        dual = -model.local_scores(told, generator)
+        each = log_loss_of_marks(model.domain, dual, target, self.missing)
+        if told.known is not None:
+            each = torch.where(torch.isnan(told.known), each, 0.0)
+        return masked(each, context.counted).sum(1)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,14 @@ from spen.errors import InputError, check_settings
 from spen.inference.backward import Implicit
 from spen.inference.base import Inference, Solution
 from spen.inference.descent import Descent, solve_through
-from spen.objectives.base import STARTS, Objective, Start, target_of
+from spen.objectives.base import (
+    STARTS,
+    Objective,
+    Start,
+    known_or_nan,
+    reveal_labels,
+    target_of,
+)
 from spen.objectives.label_wise import log_loss_of_marks
 
 if TYPE_CHECKING:
@@ -80,7 +87,7 @@ class UnrolledLikelihood(ThroughSteps):
     ) -> Tensor:
         target, counted = target_of(context), context.counted
         domain = model.domain.of_batch(context)
-        given = self._reveal_labels(context, target, generator)
+        given = reveal_labels(context, target, self.reveal, generator)
         if given is not None and not self.free:
             problem, start = model.pose(context, self.start, self.entropy, generator)
             y = solve_through(inference, problem, domain, start, given).y
@@ -98,7 +105,7 @@ class UnrolledLikelihood(ThroughSteps):
             y = solve_through(inference, free, domain, start, context.known).y
             y_given = solve_through(inference, held, domain, start, given).y
         else:
-            known = torch.cat([_known_or_nan(context, target), given])
+            known = torch.cat([known_or_nan(context, target), given])
             twice = None if start is None else torch.cat([start, start])
             y, y_given = solve_through(inference, both, domain, twice, known).y.chunk(2)
         left = masked(self._log_loss(y_given, target, domain), counted)
@@ -116,24 +123,6 @@ class UnrolledLikelihood(ThroughSteps):
         counts = masked(torch.ones_like(y), counted)
         both, sizes = (counts * y * target).sum(1), (counts * (y + target)).sum(1)
         return loss + self.f1 * (1 - 2 * both / sizes.clamp_min(1e-6))
-
-    def _reveal_labels(
-        self, context: Context, target: Tensor, generator: torch.Generator | None
-    ) -> Tensor | None:
-        """Return the known labels with some of the true ones among them; None to reveal none."""
-        if not self.reveal or generator is None:
-            return None
-        like = {"generator": generator, "dtype": target.dtype, "device": target.device}
-        rows, labels = target.shape
-        shown = torch.rand(rows, labels, **like) < self.reveal * torch.rand(rows, 1, **like)
-        if context.observed is not None:
-            shown = shown & context.observed
-        return torch.where(shown, target, _known_or_nan(context, target))
-
-
-def _known_or_nan(context: Context, target: Tensor) -> Tensor:
-    """Return the known labels of a context: nan everywhere where it has none."""
-    return torch.full_like(target, torch.nan) if context.known is None else context.known
 
 
 @dataclass(frozen=True)

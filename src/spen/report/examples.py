@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from spen.estimators.asking import SHORTLIST
 from spen.estimators.plan import Prediction
 from spen.inference.base import Trace
 from spen.inference.descent import Descent
@@ -79,6 +80,7 @@ def example_facts(subject: Subject) -> dict[str, Any]:
             {"scale": each.scale, "shift": each.shift.tolist()}
             for each in (calibration, calibration.half or calibration)
         ],
+        "shortlist": SHORTLIST,
         "decoding": {"name": decoding, "tuned": tuned.tolist()},
     }
 

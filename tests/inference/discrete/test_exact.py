@@ -3,6 +3,7 @@
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -25,6 +26,20 @@ from spen.inference.discrete import exact
 from spen.inference.discrete.pairwise import PairwiseForm
 
 ENUMERATION, MILP = spen.Exact("enumeration"), spen.Exact("milp")
+
+
+@pytest.mark.parametrize("size", [1e-11, 1.0, 1e8])
+def test_a_program_of_any_size_is_solved_though_some_costs_are_zero(size):
+    """The solver's tolerances are absolute, so costs are scaled by the largest."""
+    rng = np.random.default_rng(0)
+    unary, pairs = rng.normal(size=10), np.triu(rng.normal(size=(10, 10)), 1)
+    unary[0], pairs = 0.0, pairs + pairs.T
+    every = all_labelings(spen.UnitBox(10)).numpy()
+    energies = every @ unary + 0.5 * ((every @ pairs) * every).sum(1)
+    program = exact.solve_program(size * unary, size * pairs, 10.0)
+    found = program.y @ unary + 0.5 * program.y @ pairs @ program.y
+    assert found == pytest.approx(energies.min())
+    assert program.bound == pytest.approx(size * energies.min(), rel=1e-6, abs=0)
 
 
 @pytest.mark.parametrize("name", LEARNED)

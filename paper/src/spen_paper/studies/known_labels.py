@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,7 +90,7 @@ IN_WORDS = (
 )
 
 
-def reveal(truth: np.ndarray, count: int, seed: int) -> np.ndarray:
+def reveal(truth: np.ndarray, count: int, seed: int | Sequence[int]) -> np.ndarray:
     """Return known labels (n, L): 1 for ``count`` true labels of each row, drawn, nan elsewhere.
 
     What fewer reveal, more reveal too. A row with fewer true labels has all of them revealed.
@@ -119,13 +120,26 @@ def hidden_scores(
     p = classifier.predict_proba(data.test.X, known=None if hidden.all() else known)
     scores = {}
     for decoding in DECODINGS:
-        # A decision about the hidden labels alone: what is known is not to be decided.
-        labels = classifier.decode(np.where(hidden, p, 0.0), decoding)
+        labels = decide_hidden(classifier, p, hidden, decoding)
         scores[decoding] = {
             name: round(100 * spen.example_f1(truth[some], labels[some]), 4)
             for name, some in rows.items()
         }
     return scores
+
+
+def decide_hidden(
+    classifier: Decoder, p: np.ndarray, hidden: np.ndarray, decoding: str
+) -> np.ndarray:
+    """Return a decision about the hidden labels alone, (n, L): what is known is not to be decided.
+
+    Args:
+        classifier: fitted.
+        p: (n, L) probabilities.
+        hidden: (n, L) True where a label was not known.
+        decoding: by name.
+    """
+    return classifier.decode(np.where(hidden, p, np.zeros((), p.dtype)), decoding)
 
 
 def _records(study: Study, method: str, seed: int) -> dict[str, Record]:

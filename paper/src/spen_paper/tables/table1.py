@@ -46,7 +46,7 @@ PUBLISHED: dict[str, tuple[float, str]] = {
     "bookmarks": (38.9, "Lanchantin et al. 2019"),
     "delicious": (37.8, "the paper's MLP"),
 }
-"""The best published figure of any method on the same split, and whose it is."""
+"""The best published figure that we know of on the same split, and whose it is."""
 
 PREDICTIONS = 5
 """Times that the test rows are predicted to see what that costs; the median counts."""
@@ -128,7 +128,7 @@ def remarks(dataset: str, records: Sequence[Record], data: Dataset) -> list[str]
             notes.setdefault(record["method"], f"{record['method']}, seed {record['seed']}: {note}")
     return [
         *(words for pair in pairs if (words := paired_difference(records, *pair))),
-        f"paper: its Table 1; record: the best published of any method, {figure} ({whose}).",
+        f"paper: its Table 1; record: the best published that we know of, {figure} ({whose}).",
         "Ours: test F1, mean ± standard deviation over seeds; "
         f"{F1_RULE}. Each fit is decoded both ways.",
         f"Official split: {rows:,} training and {len(data.test):,} test rows, "

@@ -15,6 +15,7 @@ from spen.domains import DUAL_LIMIT
 from spen.kernels.cpu import PANEL, WIDTH
 from spen.kernels.cpu.lanes import (
     absolute,
+    choose,
     exponent,
     get,
     if_above,
@@ -23,6 +24,7 @@ from spen.kernels.cpu.lanes import (
     load_spread,
     mantissa,
     multiply_add,
+    reaches,
     smaller,
     spread,
     store,
@@ -43,6 +45,7 @@ inlined: Any = njit(**_PART)
 
 _LOWEST = 1 / (1 + math.exp(DUAL_LIMIT))
 _HIGHEST = 1 - _LOWEST
+_FULL = 1 - _LOWEST - 2**-24
 _LOG_2, _MINUS_LOG2_E, _ROOT_2 = math.log(2), -1 / math.log(2), math.sqrt(2)
 
 _ROUNDER = 1.5 * 2**23
@@ -94,9 +97,10 @@ def log(a: Any) -> Any:
 
 @inlined
 def logit(y: Any) -> Any:
-    """log y − log(1 − y), of y moved inside as the unit box moves it."""
+    """log y − log(1 − y), of y moved inside as the unit box moves it, and full where it is so."""
     inside = larger(smaller(y, spread(_HIGHEST)), spread(_LOWEST))
-    return log(inside) - log(spread(1.0) - inside)
+    dual = log(inside) - log(spread(1.0) - inside)
+    return choose(reaches(y, spread(_FULL)), spread(DUAL_LIMIT), dual)
 
 
 @inlined

@@ -342,7 +342,8 @@ def make_descend(sources: str) -> Callable[..., None]:
 
             scale = larger(absolute(value), absolute(last_value))
             settled = below(absolute(value - last_value), spread(limits.objective_rtol) * scale)
-            met = settled | below(moved, spread(limits.iterate_atol))
+            still = below(moved, spread(limits.iterate_atol))
+            met = settled & still if limits.both else settled | still
             late = reaches(age, spread(float(limits.max_steps)))
             ended = late if limits.fixed else met | ~finite | late
             free = busy & ~entered & ended

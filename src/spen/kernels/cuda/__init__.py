@@ -231,6 +231,7 @@ def _numbers(
         *bundle,
         limits.objective_rtol,
         limits.iterate_atol or None,
+        1 if limits.both else None,
         limits.max_steps,
     )
 

@@ -24,6 +24,7 @@ MIXED = tl.constexpr(5)
 
 DUAL_LIMIT = tl.constexpr(15.0 * 1.4426950408889634)
 LOWEST = tl.constexpr(3.059022269256247e-07)
+FULL = tl.constexpr(1 - 3.059022269256247e-07 - 2**-24)
 
 HELD = tl.constexpr(1e4)
 """The u of a label that is held: far outside what a step can reach, so that y is exactly 0 or 1."""
@@ -84,7 +85,9 @@ def _log2(x, ASSEMBLY: tl.constexpr):
 def dual(y, ASSEMBLY: tl.constexpr):
     """Return the u of y, which is moved inside (0, 1) first."""
     inside = tl.minimum(tl.maximum(y, LOWEST), 1.0 - LOWEST)
-    return bounded(_log2(1.0 - inside, ASSEMBLY) - _log2(inside, ASSEMBLY), DUAL_LIMIT)
+    u = bounded(_log2(1.0 - inside, ASSEMBLY) - _log2(inside, ASSEMBLY), DUAL_LIMIT)
+    # As UnitBox.to_dual: floats near 1 are far apart.
+    return tl.where(y >= FULL, -DUAL_LIMIT, u)
 
 
 @triton.jit
@@ -149,18 +152,21 @@ def product(x_high, x_low, c_high, c_low, total):
 
 
 @triton.jit
-def judged(new, last, best, still, step, running, rtol, max_steps):
+def judged(new, last, best, still, step, running, rtol, require_both, max_steps):
     """Return which rows end, which are at their best so far, and how those that end do.
 
     ``step`` counts the steps that led to the value ``new``, and ``still`` says whether the last
-    one moved no label by the tolerance. A row at its start is its own best, and goes on.
+    one moved no label by the tolerance; ``require_both``, where it is not None, that a row needs
+    both that and a settled value to end. A row at its start is its own best, and goes on.
     """
     finite = tl.abs(new) < float("inf")
     settled = tl.abs(new - last) < rtol * tl.maximum(tl.abs(new), tl.abs(last))
-    settled = settled | still
-    ended = running & (step > 0) & (settled | (~finite) | (step >= max_steps))
+    met = settled | still
+    if require_both is not None:
+        met = settled & still
+    ended = running & (step > 0) & (met | (~finite) | (step >= max_steps))
     better = running & ((step == 0) | (finite & ~(new >= best)))
-    return ended, better, tl.where(finite, tl.where(settled, 1, 2), 4)
+    return ended, better, tl.where(finite, tl.where(met, 1, 2), 4)
 
 
 @triton.jit

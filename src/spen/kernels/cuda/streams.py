@@ -78,7 +78,7 @@ def descend_streams(
     kinds, u_slots, last_slots, g_slots, y_slots, slope_slots,
     y_out, energy_out, steps_out, status_out,
     n, n_labels, n_measurements, start_stride,
-    lr, momentum, decay, reach, grow, shrink, rtol, atol, max_steps, n_tiles,
+    lr, momentum, decay, reach, grow, shrink, rtol, atol, require_both, max_steps, n_tiles,
     WARPS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr, KIND: tl.constexpr, BIAS_BY_ROW: tl.constexpr,
     ONE_START: tl.constexpr, ASSEMBLY: tl.constexpr,
@@ -242,7 +242,9 @@ def descend_streams(
         still = step < 0
         if atol is not None:
             still = tl.max(change, 0) < atol
-        ended, better, code = judged(new, value, best, still, step, active, rtol, max_steps)
+        ended, better, code = judged(
+            new, value, best, still, step, active, rtol, require_both, max_steps
+        )
         rose = new > value
         best = tl.where(better, new, best)
         value = new

@@ -135,7 +135,7 @@ def descend_tiles(
     linear, quadratic, tau, constant, start, known, measurements, bias, readout, kinds,
     y_out, energy_out, steps_out, status_out,
     n, n_labels, n_measurements, start_stride,
-    lr, momentum, decay, reach, grow, shrink, rtol, atol, max_steps,
+    lr, momentum, decay, reach, grow, shrink, rtol, atol, require_both, max_steps,
     WARPS: tl.constexpr, ROWS: tl.constexpr, WIDTH_1: tl.constexpr, WIDTH_2: tl.constexpr,
     PADDED: tl.constexpr, LINES: tl.constexpr, REFILL: tl.constexpr, KIND: tl.constexpr,
     FOLD: tl.constexpr, FULL: tl.constexpr, BIAS_BY_ROW: tl.constexpr, ONE_START: tl.constexpr,
@@ -306,7 +306,9 @@ def descend_tiles(
             still = moving == 0.0
 
         # Who ends, and who is at its best.
-        ended, better, code = judged(new, value, best, still, step, running, rtol, max_steps)
+        ended, better, code = judged(
+            new, value, best, still, step, running, rtol, require_both, max_steps
+        )
         ending = tl.where(ended, code, ending)
         best = tl.where(better, new, best)
         best_1 = tl.where(better[None, :, None], y_1, best_1)

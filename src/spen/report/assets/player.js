@@ -31,21 +31,38 @@ const spenPlayer = (() => {
       }));
     }
 
-    run(index, set) {
+    form(index) {
       const row = this.facts.inference.rows[index];
-      const form = {
+      return {
         constant: row.constant,
         linear: floats(row.linear),
         quadratic: row.quadratic === null ? null : floats(row.quadratic),
         tau: row.tau,
         blocks: this.blocks.map((block, k) => ({ ...block, bias: floats(row.biases[k]) })),
       };
-      let known = null;
-      if (set.size) {
-        known = new Float64Array(this.size).fill(NaN);
-        for (const [label, value] of set) known[label] = value;
-      }
-      const { trace, answer } = spenSolver.solve(form, floats(row.start), known, this.facts.inference.how);
+    }
+
+    known(set) {
+      if (!set.size) return null;
+      const known = new Float64Array(this.size).fill(NaN);
+      for (const [label, value] of set) known[label] = value;
+      return known;
+    }
+
+    start(index) {
+      return floats(this.facts.inference.rows[index].start);
+    }
+
+    // Which label to set next, and what its answer is expected to tell; undefined where all are set.
+    propose(index, set) {
+      const { calibration, shortlist, inference } = this.facts;
+      const place = [this.form(index), this.start(index), this.known(set), inference.how];
+      return spenSolver.questions(...place, calibration, shortlist)[0];
+    }
+
+    run(index, set) {
+      const known = this.known(set), how = this.facts.inference.how;
+      const { trace, answer } = spenSolver.solve(this.form(index), this.start(index), known, how);
       const frames = trace.map((at, step) => ({ step, y: (i) => at.y[i], energy: at.energy }));
       // The last frame is the answer: the best iterate, where it is not the last.
       frames[frames.length - 1] = { ...frames[frames.length - 1], y: (i) => answer.y[i], energy: answer.energy };
@@ -107,10 +124,13 @@ const spenPlayer = (() => {
         this.playing,
         button("›", "Next step", () => { this.pause(); this.show(this.frame + 1); }),
         this.slider, this.caption, this.free);
+      this.asking = button("Propose a label to set", "Propose the label whose answer tells most", () => this.propose());
+      this.advice = make("p", { class: "advice", "aria-live": "polite" });
+      if (this.several) controls.append(this.asking);
       if (this.several && names.length > examples[0].shown.length) controls.append(...this.finder());
       this.bars = make("ul", { class: "bars" });
       this.side = make("div", { class: "side" });
-      this.root.replaceChildren(make("div", { class: "player" }, controls, this.bars, this.side));
+      this.root.replaceChildren(make("div", { class: "player" }, controls, this.advice, this.bars, this.side));
       this.root.hidden = false;
     }
 
@@ -147,6 +167,9 @@ const spenPlayer = (() => {
       this.slider.max = this.now.frames.length - 1;
       this.slider.disabled = this.now.frames.length < 2;
       this.free.disabled = !this.set.size;
+      this.asking.disabled = this.set.size === this.facts.names.length;
+      this.proposed = null;
+      this.advice.replaceChildren();
       this.changes = this.changed();
       this.draw();
       this.show(this.now.frames.length - 1);
@@ -159,6 +182,20 @@ const spenPlayer = (() => {
         .map((i) => [i, end.y(i) - before.y(i)])
         .filter(([, by]) => Math.abs(by) >= NOTABLE)
         .sort((a, b) => Math.abs(b[1]) - Math.abs(a[1]));
+    }
+
+    // Shows the label whose answer is expected to tell most about the others, ready to be set.
+    propose() {
+      this.pause();
+      const { label, probability, gain } = this.source.propose(this.index, this.set);
+      this.added.add(label);
+      this.proposed = label;
+      this.draw();
+      this.show(this.frame);
+      const tells = `${Math.round(100 * probability)} % likely when calibrated; knowing it is expected to take`;
+      this.advice.replaceChildren("Set ", make("b", {}, this.facts.names[label]),
+        ` next: ${tells} ${gain.toFixed(3)} nats of doubt off the others.`);
+      this.bars.querySelector(`[data-set="${label}=0"]`).focus();
     }
 
     hold(label, value) {
@@ -188,7 +225,8 @@ const spenPlayer = (() => {
         const mark = isTrue ? [make("span", { class: "mark", title: "true" }, "●")] : [];
         const well = make("div", { class: "well" }, fill, ...(this.set.size ? [ghost] : [tick]));
         ghost.style.width = `${100 * before.y(label)}%`;
-        const line = make("li", { class: isSet ? "held" : "", "data-label": name },
+        const kind = isSet ? "held" : label === this.proposed ? "proposed" : "";
+        const line = make("li", { class: kind, "data-label": name },
           make("span", { class: isTrue ? "label is-true" : "label", title: isTrue ? `${name} (true)` : name }, name),
           make("span", { class: "mark-of" }, ...mark), well, value, make("span", { class: "set" }, hold(0), hold(1)));
         return { label, line, fill, tick, value };

@@ -136,10 +136,13 @@ const spenSolver = (() => {
   // How an example's descent ends: see spen.inference.descent.Stopping.
   function settled(stopping, now, last) {
     const change = Math.abs(now.value - last.value);
-    if (change < stopping.objective_rtol * Math.max(Math.abs(now.value), Math.abs(last.value))) return true;
+    const { objective_rtol: rtol, iterate_atol: atol } = stopping;
+    const settles = change < rtol * Math.max(Math.abs(now.value), Math.abs(last.value));
+    const needsBoth = stopping.require === "both" && rtol > 0 && atol > 0;
+    if (settles !== needsBoth) return settles;
     let moved = 0;
     for (let i = 0; i < now.y.length; i++) moved = Math.max(moved, Math.abs(now.y[i] - last.y[i]));
-    return moved < stopping.iterate_atol;
+    return moved < atol;
   }
 
   // Minimises one example. `known` holds 1, 0, or NaN for labels to infer; null: all of them.
@@ -188,6 +191,29 @@ const spenSolver = (() => {
     });
   }
 
+  const entropy = (p) => -xlogx(p) - xlogx(1 - p);
+
+  // The labels that are not known, those first whose answer is expected to tell most about the others: see
+  // spen.estimators.asking. `most` is how many are looked at, the most uncertain ones.
+  function questions(form, start, known, how, calibration, most) {
+    const given = known === null ? new Float64Array(start.length).fill(NaN) : known;
+    const infer = (set) => calibrate(solve(form, start, set, how).answer.y, calibration, set);
+    const now = infer(given), doubt = Array.from(now, (p) => Math.abs(p - 0.5));
+    const free = [...now.keys()].filter((i) => !held(given, i)).sort((i, j) => doubt[i] - doubt[j] || i - j);
+    const found = free.slice(0, most).map((label) => {
+      const [no, yes] = [0, 1].map((value) => infer(given.map((each, i) => (i === label ? value : each))));
+      const p = now[label];
+      let gain = 0;
+      for (let i = 0; i < now.length; i++) {
+        if (i === label) continue;
+        const before = p * yes[i] + (1 - p) * no[i];
+        gain += entropy(before) - p * entropy(yes[i]) - (1 - p) * entropy(no[i]);
+      }
+      return { label, probability: p, gain };
+    });
+    return found.sort((a, b) => b.gain - a.gain);
+  }
+
   // From probabilities to labels: see spen.decoding.
   function decode(p, { name, tuned }) {
     const n = p.length, on = new Uint8Array(n);
@@ -214,5 +240,5 @@ const spenSolver = (() => {
     return on;
   }
 
-  return { solve, calibrate, decode };
+  return { solve, calibrate, questions, decode };
 })();
