@@ -33,6 +33,7 @@ SMALL_XMC = "2 3 4\n0,3 0:1.5 2:1\n 1:2\n"
 LIBSVM = "0,3 1:1.5 3:1\n 2:2\n"
 CSV = "a,b,y\n1.5,0,1\n-2,1,0\n"
 WORDS = 'a,b,y\nsun,"two\nlines",sun;sea\n,0,\n'
+SENTENCES = "the DT B-NP\ndog NN I-NP\n\nbarks VBZ B-VP\n"
 LINES = '{"a": "sun", "y": ["sea"]}\n{"a": 1.5, "b": null, "y": []}\n'
 
 
@@ -67,6 +68,7 @@ FILES = {
     "words.csv": (WORDS.encode(), "csv"),
     "packed.csv.gz": (gzip.compress(WORDS.encode(), mtime=0), "csv"),
     "lines.jsonl": (LINES.encode(), "jsonl"),
+    "sentences.conll": (SENTENCES.encode(), "conll"),
     "dense.npz": (DENSE_NPZ, "npz"),
     "sparse.npz": (npz(**csr_parts(), Y=[[1], [0]]), "npz"),
 }

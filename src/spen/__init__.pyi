@@ -16,7 +16,12 @@ from spen.energies.base import Energy as Energy
 from spen.energies.base import Problem as Problem
 from spen.energies.base import UnsizedEnergy as UnsizedEnergy
 from spen.energies.base import check_energy as check_energy
+from spen.energies.chain import ChainEnergy as ChainEnergy
+from spen.energies.chain import ConditionalChainEnergy as ConditionalChainEnergy
+from spen.energies.chain import forbidden_transitions as forbidden_transitions
 from spen.energies.convex import ConvexEnergy as ConvexEnergy
+from spen.energies.convolution import ConditionalConvolutionEnergy as ConditionalConvolutionEnergy
+from spen.energies.convolution import ConvolutionEnergy as ConvolutionEnergy
 from spen.energies.form import Block as Block
 from spen.energies.form import Form as Form
 from spen.energies.label import ConditionalEnergy as ConditionalEnergy
@@ -67,6 +72,9 @@ from spen.inference.descent import Stopping as Stopping
 from spen.inference.discrete.belief import BeliefPropagation as BeliefPropagation
 from spen.inference.discrete.exact import Exact as Exact
 from spen.inference.discrete.relaxed import LinearRelaxation as LinearRelaxation
+from spen.inference.discrete.viterbi import ForwardBackward as ForwardBackward
+from spen.inference.discrete.viterbi import NBest as NBest
+from spen.inference.discrete.viterbi import Viterbi as Viterbi
 from spen.inference.polished import Polished as Polished
 from spen.inference.rules import MeanField as MeanField
 from spen.inference.rules import MirrorBundle as MirrorBundle
@@ -82,6 +90,7 @@ from spen.objectives.hinge import Hinge as Hinge
 from spen.objectives.label_wise import CrossEntropy as CrossEntropy
 from spen.objectives.label_wise import HiddenCrossEntropy as HiddenCrossEntropy
 from spen.objectives.label_wise import SquaredError as SquaredError
+from spen.objectives.likelihood import Likelihood as Likelihood
 from spen.objectives.unrolled import EndToEnd as EndToEnd
 from spen.objectives.unrolled import UnrolledLikelihood as UnrolledLikelihood
 from spen.training.checkpoint import History as History

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spen.batch.context import masked
+from spen.batch.context import Context, masked
+from spen.batch.positions import sum_positions
 from spen.errors import InputError, check_whole
 
 DUAL_LIMIT = 15.0
@@ -34,6 +35,14 @@ class Domain(ABC):
     @abstractmethod
     def size(self) -> int:
         """The number of columns of y."""
+
+    def of_batch(self, context: Context) -> Domain:
+        """Return the domain of one batch: the same one, unless its size is the batch's."""
+        return self
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return the sum of each row, (n,); padding changes no bit of it."""
+        return values.sum(1)
 
     @abstractmethod
     def to_primal(self, dual: Tensor) -> Tensor:
@@ -72,7 +81,7 @@ class Domain(ABC):
 
     def covariance(self, y: Tensor, u: Tensor, v: Tensor) -> Tensor:
         """Return u·(∂y/∂θ)v for each row: the covariance of u and v when labels are drawn by y."""
-        return (self.spread(y, u) * v).sum(1)
+        return self.sum(self.spread(y, u) * v)
 
     @abstractmethod
     def frank_wolfe_gap(self, y: Tensor, gradient: Tensor, known: Tensor | None = None) -> Tensor:
@@ -95,7 +104,7 @@ class Domain(ABC):
         if known is not None:
             # So far out that what is held is certain, and adds nothing.
             dual = torch.where(torch.isnan(known), dual, (2 * known - 1) * 1e4)
-        gap = self.log_loss_of_dual(dual, y).sum(1) + self.negative_entropy(y)
+        gap = self.sum(self.log_loss_of_dual(dual, y)) + self.negative_entropy(y)
         return tau * gap.clamp_min(0)
 
     @abstractmethod
@@ -230,26 +239,52 @@ class Simplex(Domain):
     y is flat: the classes of position 0, then those of position 1, and so on.
     Mirror map: y = softmax(θ) at each position, θ = log y.
 
+    With ``positions=None`` there are as many as a batch has, and ``of_batch`` returns its domain.
+    Rows that are shorter than the longest of a batch have a mask (see ``Context``); where there
+    is no position, y is zero for every class, and stays so.
+
+    Args:
+        n_classes: K.
+        positions: T, or None for as many as a batch has.
+
     >>> import torch
     >>> Simplex(2, positions=2).round(torch.tensor([[0.9, 0.1, 0.4, 0.6]]))
     tensor([[1., 0., 0., 1.]])
+    >>> from spen import Context
+    >>> Simplex(2, positions=None).of_batch(Context(torch.zeros(1, 5, 3)))
+    Simplex(n_classes=2, positions=5)
     """
 
     n_classes: int
-    positions: int = 1
+    positions: int | None = 1
     wrong_entries_per_error = 2
 
     def __post_init__(self) -> None:
         check_whole(self.n_classes, "n_classes", least=2)
-        check_whole(self.positions, "positions")
+        if self.positions is not None:
+            check_whole(self.positions, "positions")
 
     @property
     def size(self) -> int:
-        """Classes times positions."""
-        return self.n_classes * self.positions
+        """Classes times positions; those of one position where a batch decides on the number."""
+        return self.n_classes * (1 if self.positions is None else self.positions)
+
+    def of_batch(self, context: Context) -> Simplex:
+        if self.positions is not None:
+            return self
+        if context.mask is None:
+            raise InputError(
+                f"{self} takes as many positions as the features have, (n, T, f); received "
+                f"features of shape {tuple(context.features.shape)}."
+            )
+        return replace(self, positions=context.mask.shape[1])
+
+    def sum(self, values: Tensor) -> Tensor:
+        positions = values.shape[1] // self.n_classes
+        return values.sum(1) if positions == 1 else sum_positions(values, positions)
 
     def _split(self, y: Tensor) -> Tensor:
-        return y.reshape(y.shape[0], self.positions, self.n_classes)
+        return y.reshape(y.shape[0], y.shape[1] // self.n_classes, self.n_classes)
 
     def to_primal(self, dual: Tensor) -> Tensor:
         return torch.softmax(self._split(self.clamp_dual(dual)), 2).reshape(dual.shape)
@@ -277,11 +312,13 @@ class Simplex(Domain):
         return (split - shift).clamp_min(0).reshape(y.shape)
 
     def round(self, y: Tensor) -> Tensor:
-        best = self._split(y).argmax(2)
-        return F.one_hot(best, self.n_classes).to(y.dtype).reshape(y.shape)
+        split = self._split(y)
+        labels = F.one_hot(split.argmax(2), self.n_classes).to(y.dtype)
+        # Where there is no position, there stays none.
+        return (labels * (split != 0).any(2, keepdim=True)).reshape(y.shape)
 
     def negative_entropy(self, y: Tensor) -> Tensor:
-        return torch.xlogy(y, y).sum(1)
+        return self.sum(torch.xlogy(y, y))
 
     def negative_entropy_gradient(self, y: Tensor) -> Tensor:
         return self.to_dual(y) + 1
@@ -293,8 +330,10 @@ class Simplex(Domain):
 
     def frank_wolfe_gap(self, y: Tensor, gradient: Tensor, known: Tensor | None = None) -> Tensor:
         slope = gradient if known is None else gradient.masked_fill(known == 0, torch.inf)
-        lowest = self._split(slope).amin(2).sum(1)
-        return (gradient * y).sum(1) - lowest
+        lowest = self._split(slope).amin(2)
+        # Where nothing is allowed, there is no position.
+        lowest = torch.where(lowest == torch.inf, 0.0, lowest)
+        return self.sum(gradient * y) - sum_positions(lowest, lowest.shape[1])
 
     def log_loss_of_dual(self, dual: Tensor, target: Tensor) -> Tensor:
         return -target * torch.log_softmax(self._split(dual), 2).reshape(dual.shape)
@@ -302,7 +341,8 @@ class Simplex(Domain):
     def log_loss_gradient(self, y: Tensor, target: Tensor, counted: Tensor | None) -> Tensor:
         wanted = masked(target, counted)
         split = self._split(y)
-        mass = self._split(wanted).sum(2, keepdim=True) / split.sum(2, keepdim=True)
+        whole = split.sum(2, keepdim=True).clamp_min(torch.finfo(y.dtype).tiny)
+        mass = self._split(wanted).sum(2, keepdim=True) / whole
         return mass.expand_as(split).reshape(y.shape) - wanted / y.clamp_min(_LOWEST**2)
 
     def complete_known(self, known: Tensor) -> Tensor:
@@ -310,10 +350,13 @@ class Simplex(Domain):
         split = self._split(known)
         ones = (split == 1).sum(2, keepdim=True)
         zeros = (split == 0).sum(2, keepdim=True)
-        if (ones > 1).any() or (zeros == self.n_classes).any():
+        wrong = ((ones > 1) | (zeros == self.n_classes)).squeeze(2)
+        if wrong.any():
+            row, position = wrong.nonzero()[0].tolist()
             raise InputError(
                 "The labels contradict the domain: each position of a Simplex takes exactly one "
-                "class, but some position has two classes set to 1, or all set to 0."
+                f"class, but position {position} of row {row} has two classes set to 1, or all "
+                "set to 0."
             )
         unknown = torch.isnan(split)
         split = torch.where(unknown & (ones == 1), 0.0, split)
@@ -328,6 +371,29 @@ class Simplex(Domain):
         room = 1 - value.sum(2, keepdim=True)
         scale = room / free.sum(2, keepdim=True).clamp_min(torch.finfo(y.dtype).tiny)
         return (value + free * scale).reshape(y.shape)
+
+
+def held_labels(
+    domain: Domain, known: Tensor | None, like: Tensor, mask: Tensor | None
+) -> Tensor | None:
+    """Return the labels to hold, (n, L), or None: those that are known, what they decide, and
+    zeros wherever the rows have no position.
+
+    Args:
+        domain: where y lives.
+        known: (n, L) 1, 0, or nan for labels to infer.
+        like: a tensor of the wanted rows, type and device.
+        mask: (n, T) True where there is a position; None without positions.
+    """
+    if known is not None:
+        domain.check_shape(known, like.shape[0], "known")
+        known = known.to(like)
+    if mask is None:
+        return None if known is None else domain.complete_known(known)
+    if known is None:
+        known = like.new_full((len(mask), domain.size), torch.nan)
+    absent = ~mask.repeat_interleave(domain.size // mask.shape[1], 1)
+    return domain.complete_known(known.masked_fill(absent, torch.nan)).masked_fill(absent, 0.0)
 
 
 def _check_known(known: Tensor) -> None:

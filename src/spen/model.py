@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,20 +15,21 @@ from torch import Tensor, nn
 from spen.batch.arrays import Arrays
 from spen.batch.context import Context
 from spen.batch.limits import limits
+from spen.batch.positions import ROW_TILE
 from spen.batch.rows import Rows, SparseRows, filled_batch, filled_rows, row_spans, whole_batch
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
+from spen.energies.chain import ChainEnergy
 from spen.energies.form import Form
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError, check_positive, check_whole, choose, one_of
 from spen.features import Features, as_features, evaluating
 from spen.files import module_from_json, module_to_json, under, weights_of, write_tensors
 from spen.inference.base import Inference, Solution, join_solutions
-from spen.inference.descent import ROW_TILE, Descent
+from spen.inference.descent import Descent
+from spen.inference.discrete.viterbi import ForwardBackward
 from spen.kernels.threads import ends_with_python, stop_if_python_ends, threads_for
-
-STARTS = ("uniform", "local")
-"""Where inference may begin: the domain's centre, or the local model's output."""
+from spen.objectives.base import STARTS, Start
 
 KIND = "model"
 """What the header of a file calls one that holds such a model."""
@@ -179,12 +180,32 @@ class SPEN(nn.Module):
         terms = [term for term in energy_terms(self.energy) if isinstance(term, LocalEnergy)]
         return _sum_of_scores([term.scores(context, generator) for term in terms])
 
-    def starting_point(self, context: Context, start: Literal["uniform", "local"]) -> Tensor:
-        """Return where inference begins: the domain's centre, or the local model's output."""
+    def starting_point(self, context: Context, start: Start) -> Tensor:
+        """Return where inference begins: the domain's centre, the local model's output, or the
+        chain's marginals."""
         one_of(start, STARTS, "start")
         if start == "uniform":
-            return self.domain.uniform(context.features)
+            return self.domain.of_batch(context).uniform(context.features)
+        if start == "chain":
+            terms = energy_terms(self.energy)
+            with torch.no_grad():
+                return self._marginals(terms, [term.bind(context) for term in terms], context)
         return self._output_of(self.local_scores(context))
+
+    def _marginals(self, terms: list[Energy], problems: list[Problem], context: Context) -> Tensor:
+        """Return the marginals of the local scores and chains among bound energies."""
+        if not any(isinstance(term, ChainEnergy) for term in terms):
+            raise InputError(
+                'start="chain" needs a ChainEnergy among the energies; the model has none. '
+                'Choose start="local" or "uniform".'
+            )
+        chain = [
+            problem
+            for term, problem in zip(terms, problems, strict=True)
+            if isinstance(term, LocalEnergy | ChainEnergy)
+        ]
+        domain = self.domain.of_batch(context)
+        return ForwardBackward().solve(add_problems(chain), domain, known=context.known).y
 
     def _output_of(self, scores: Tensor) -> Tensor:
         return self.domain.to_primal(-scores).detach()
@@ -193,17 +214,17 @@ class SPEN(nn.Module):
         self,
         context: Context,
         inference: Inference,
-        start: Literal["uniform", "local"] = "uniform",
+        start: Start = "uniform",
         entropy: float = 0.0,
     ) -> Solution:
         """Minimise the energy of a bound batch; τ = ``entropy`` softens the answer."""
         problem, first = self.pose(context, start, entropy)
-        return inference.solve(problem, self.domain, first, context.known)
+        return inference.solve(problem, self.domain.of_batch(context), first, context.known)
 
     def pose(
         self,
         context: Context,
-        start: Literal["uniform", "local"],
+        start: Start,
         entropy: float,
         generator: torch.Generator | None = None,
     ) -> tuple[Problem, Tensor | None]:
@@ -216,6 +237,8 @@ class SPEN(nn.Module):
         problem = self._smooth(problems, context, entropy)
         if start == "uniform":
             return problem, None
+        if start == "chain":
+            return problem, self._marginals(terms, problems, context)
         if start != "local":
             one_of(start, STARTS, "start")
         scores = [
@@ -253,7 +276,8 @@ class SPEN(nn.Module):
                 check_positive(entropy, "entropy")
             # What spen.Entropy binds to; to make a module of it takes longer than to bind it.
             tau = context.features.new_full((len(context.features),), entropy)
-            problems = [*problems, Form(tau=tau, domain=self.domain)]
+            domain = self.domain.of_batch(context)
+            problems = [*problems, Form(tau=tau, domain=domain, mask=context.mask)]
         return add_problems(problems)
 
     @torch.no_grad()
@@ -263,7 +287,7 @@ class SPEN(nn.Module):
         inference: Inference | None = None,
         *,
         known: Any = None,
-        start: Literal["uniform", "local"] = "uniform",
+        start: Start = "uniform",
         entropy: float = 0.0,
         batch_size: int | None = None,
     ) -> Solution:

@@ -231,6 +231,11 @@ def consistent(data: Dataset) -> None:
     for part in (data.train, data.valid, data.test):
         if part is None:
             continue
+        if part.X.ndim == 1:  # sequences
+            assert list(map(len, part.X)) == list(map(len, part.Y))
+            assert {tag for tags in part.Y for tag in tags} <= set(data.label_names)
+            assert all(len(tags) for tags in part.Y)
+            continue
         assert part.X.shape == (len(part), len(data.feature_names))
         assert part.Y.shape == (len(part), len(data.label_names))
         for matrix in (part.X, part.Y):

@@ -23,8 +23,9 @@ class Split:
     """Rows of inputs and labels, as arrays or as scipy matrices in CSR form.
 
     Attributes:
-        X: (n, features) numbers, or a DataFrame of words.
-        Y: (n, labels) of 0 and 1; nan marks a missing label. None: the rows have no labels.
+        X: (n, features) numbers, or a DataFrame of words; (n,) lists of tokens.
+        Y: (n, labels) of 0 and 1; nan marks a missing label; (n,) lists of tags. None: the rows
+            have no labels.
         weight: (n,) the weight of each row in training; None means one.
 
     >>> rows = Split(sparse.csr_matrix(np.eye(3)), sparse.csr_matrix([[1], [0], [1]]))

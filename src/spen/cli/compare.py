@@ -50,6 +50,7 @@ def compare(
     """
     from dataclasses import asdict
 
+    from spen.data.dataset import check_sets
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
 
@@ -57,6 +58,7 @@ def compare(
     encoder = table_encoder(columns)
     words = encoder is not None
     data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
+    check_sets(data, "learns")
     settings: dict[str, Any] = {"preset": preset, "encoder": encoder, "device": device}
     settings["epochs"] = "auto" if epochs is None else epochs
     classifier = SPENClassifier(random_state=seed, **settings)

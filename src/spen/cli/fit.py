@@ -99,6 +99,7 @@ def fit(
     import time
 
     from spen.data.catalog import ENTRIES
+    from spen.data.dataset import check_sets
     from spen.data.load import load_dataset
     from spen.estimators.classifier import SPENClassifier
     from spen.metrics import IN_WORDS
@@ -107,6 +108,7 @@ def fit(
     encoder = table_encoder(columns, text_encoder)
     words = encoder is not None
     data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
+    check_sets(data, "learns")
     given = {
         "preset": preset,
         "metric": metric,

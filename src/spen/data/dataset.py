@@ -156,6 +156,8 @@ def _stack(matrices: list[Any], source: object) -> Any:
         import pandas as pd
 
         return pd.concat(matrices, ignore_index=True)
+    if matrices[0].ndim == 1:
+        return _concatenate(matrices)
     shape = sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]
     if all(sparse.issparse(matrix) for matrix in matrices):
         parts = [[m.data for m in matrices], [m.indices for m in matrices]]
@@ -226,6 +228,7 @@ def summarise(data: Dataset, top: int = 10) -> Summary:
     parts = {name: part for name, part in parts.items() if part is not None}
     if any(part.Y is None for part in parts.values()):
         raise InputError(f"The rows of {data.name} have no labels, so there is nothing to count.")
+    check_sets(data, "counts")
     labels = [sparse.csr_array(part.Y, dtype=np.float32) for part in parts.values()]
     stacked = sparse.csr_array(sparse.vstack(labels))
     missing = int(np.isnan(stacked.data).sum())
@@ -247,6 +250,14 @@ def summarise(data: Dataset, top: int = 10) -> Summary:
         top_pairs=_top_pairs(on, data.label_names, top),
         repeated=None if data.test is None else int(repeated_rows(data.train.X, data.test.X).sum()),
     )
+
+
+def check_sets(data: Dataset, does: str) -> None:
+    """Raise where rows are sequences with a tag for each token, and not sets of labels."""
+    if data.train.Y is not None and data.train.Y.ndim == 1:
+        raise InputError(
+            f"{data.name} holds sequences, with a tag for each token; this {does} sets of labels."
+        )
 
 
 def repeated_rows(train_X: Any, test_X: Any) -> np.ndarray:

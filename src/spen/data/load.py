@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from spen.data.arff import ArffReader
+from spen.data.conll import ConllReader, looks_like_conll
 from spen.data.dataset import Dataset
 from spen.data.reader import (
     FORMATS,
@@ -28,13 +29,15 @@ from spen.data.table import DELIMITERS, CsvReader, NpzReader, WordsError
 from spen.data.words import CsvWordReader, JsonLinesReader
 from spen.errors import InputError, MissingPackageError, did_you_mean
 
-SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".jsonl", ".npz")
+SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".jsonl", ".npz", ".conll")
 READERS = {"mulan": ArffReader, "meka": ArffReader, "xmc": XmcReader}
 READERS |= {"libsvm": LibsvmReader, "csv": CsvReader, "jsonl": JsonLinesReader, "npz": NpzReader}
+READERS |= {"conll": ConllReader}
 _LOOK = 1 << 16
 _PAIRS = re.compile(
     r"([0-9]+(,[0-9]+)*)?([ \t]+|^)[0-9]+:[^ \t:]+([ \t]+[0-9]+:[^ \t:]+)*[ \t]*(#.*)?"
 )
+_HEADER = re.compile("@(relation|attribute|data)\\b", re.IGNORECASE)
 _PART = re.compile(
     r"(?:^|[-_.])(?P<part>train|trn|training|test|tst|testing|valid|validation|val|dev)(?=$|[-_.])",
     re.IGNORECASE,
@@ -64,6 +67,10 @@ def load_dataset(
     where a label is missing, dense float32 with nan. Columns keep the order of the file. Of tables
     with words, dates, text or missing cells (CSV, JSON lines), X is a DataFrame: this needs pandas,
     ``pip install 'spen[tables]'``. Text files may be compressed by gzip.
+
+    Of CoNLL files, which hold sentences with a tag for each token, X and Y are arrays of lists: the
+    tokens and the tags of each sentence. A token is a word, or where the file has several columns
+    beside the tags a dict, column → text.
 
     Args:
         source: bibtex, bookmarks, delicious or yeast; a folder; or a file.
@@ -121,12 +128,14 @@ def open_rows(
 
     Args:
         path: the file.
-        format: "mulan", "meka", "xmc", "libsvm", "csv", "jsonl" or "npz"; None: told by content.
+        format: "mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz" or "conll"; None: told by
+            content.
         labels: which columns are labels. ARFF: an XML file, names of attributes, or a number
             as in MEKA's -C (the first n; the last n if negative). CSV and JSON lines: names of
             columns, or such a number, or the one column that holds tags (see
-            ``spen.data.words.Tags``). Other formats: names for the labels, which the file does not
-            have.
+            ``spen.data.words.Tags``). CoNLL: the number of the column that holds the tags, from 0
+            or from −1 backwards, which is the default. Other formats: names for the labels, which
+            the file does not have.
         n_features, n_labels: the sizes of LIBSVM text, which does not declare them; for other
             formats they are compared with what the file has.
         zero_based: whether features of LIBSVM text count from 0; None: if some row has a 0.
@@ -237,10 +246,15 @@ def looks_like(path: Path) -> str | None:
         return "npz"
     if len(content) == _LOOK:
         content = content.rpartition(b"\n")[0] or content
+    suffix = _unpacked(path).suffix.lower()
     lines = content.decode("latin-1").replace("\r\n", "\n").split("\n")
+    if suffix == ".conll":
+        return "conll"
+    is_tagged = suffix not in (".csv", ".tsv") and looks_like_conll(lines)
     lines = [line for line in lines if line.strip()]
     first = next((line.strip() for line in lines if not line.lstrip().startswith("%")), "")
-    if first.startswith("@"):
+    # A tweet may begin with somebody's name.
+    if first.startswith("@") and not (is_tagged and not _HEADER.match(first)):
         return "mulan"
     if first.startswith("{"):
         return "jsonl"
@@ -249,10 +263,14 @@ def looks_like(path: Path) -> str | None:
     # A row may have no features; the first that has some tells.
     rows = [line for line in lines[:100] if not line.startswith("#")]
     telling = next((line for line in rows if ":" in line), "")
-    if telling and _PAIRS.match(telling[:1000]):
+    # A token may be a time of day.
+    told = [row[:1000] for row in rows] if is_tagged else [telling[:1000]]
+    if telling and all(map(_PAIRS.match, told)):
         return "libsvm"
+    if is_tagged:
+        return "conll"
     header = lines[0] if lines else ""
-    is_named = bool(header) and _unpacked(path).suffix.lower() == ".csv"
+    is_named = bool(header) and suffix == ".csv"
     if not is_named and not any(delimiter in header for delimiter in DELIMITERS):
         return None
     # Mostly it is UTF-8, which was read as Latin-1.

@@ -41,7 +41,7 @@ MOST_KNOWN, LONGEST_KNOWN = 1 << 16, 1 << 10
 
 LARGEST_VALUE = float(np.finfo(np.float32).max)
 
-FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz")
+FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz", "conll")
 
 GZIP, MOST_PACKED = b"\x1f\x8b", 1032
 """How compressed files begin, and how many bytes a byte of them may stand for."""

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from spen.batch.context import Context, take
-from spen.domains import Domain, UnitBox
+from spen.batch.positions import at_positions
+from spen.domains import Domain, Simplex, UnitBox
 from spen.errors import EnergyCheckError, InputError, did_you_mean
 from spen.files import keep_arguments, register
 
@@ -31,7 +32,12 @@ class Problem(ABC):
 
     Subclasses give ``value`` and ``select``; ``gradient`` falls back on autograd.
     Problems add: ``problem + other``.
+
+    Attributes:
+        mask: (n, T) True where there is a position; None for outputs without positions.
     """
+
+    mask: Tensor | None = None
 
     @abstractmethod
     def value(self, y: Tensor) -> Tensor:
@@ -148,6 +154,8 @@ class SumProblem(Problem):
 
     def __init__(self, terms: Sequence[Problem]) -> None:
         self.terms = tuple(terms)
+        masks = (term.mask for term in self.terms)
+        self.mask = next((mask for mask in masks if mask is not None), None)
 
     def value(self, y: Tensor) -> Tensor:
         return torch.stack([term.value(y) for term in self.terms]).sum(0)
@@ -243,7 +251,7 @@ class Energy(nn.Module):
         """
         if type(self).forward is Energy.forward:
             raise TypeError(f"{type(self).__name__} must define forward(features, y) or bind.")
-        return NetworkProblem(self, context.features)
+        return NetworkProblem(self, context.features, context.mask)
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the initial parameters from the generator."""
@@ -268,10 +276,11 @@ class NetworkProblem(RecordProblem):
 
     energy: Energy
     features: Tensor
-    with_rows = ("features",)
+    mask: Tensor | None = None
+    with_rows = ("features", "mask")
 
     def value(self, y: Tensor) -> Tensor:
-        return self.energy(self.features, y)
+        return self.energy(self.features, at_positions(y, self.mask))
 
 
 @register("SumEnergy")
@@ -401,7 +410,7 @@ def _parameters(kind: type[Energy]) -> list[str]:
     return list(inspect.signature(kind).parameters)
 
 
-_ROWS = 5
+_ROWS, _LENGTHS = 5, (4, 1, 3, 4, 2)
 
 
 def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0) -> None:
@@ -410,7 +419,9 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     Checked in float64, on random rows: shapes; the gradient against autograd; that rows
     do not depend on each other and ``select`` keeps them; the canonical form against the
     value; that τ and the rest add up to the whole; type and device (CUDA where there is
-    one); that binding leaves parameters and the global random state alone.
+    one); that binding leaves parameters and the global random state alone. On a
+    ``Simplex(n, positions=None)`` rows have positions, and what stands in the padding of
+    a row may not change its numbers.
 
     Args:
         energy: what to check; it is copied, and stays as it is.
@@ -432,9 +443,16 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     def draw(columns: int) -> Tensor:
         return torch.randn(_ROWS, columns, generator=generator, dtype=torch.float64)
 
-    target = domain.round(domain.to_primal(draw(domain.size)))
-    context = Context(features=draw(energy.n_features or 1), target=target)
-    y = domain.to_primal(draw(domain.size))
+    width, mask = energy.n_features or 1, None
+    features = draw(width)
+    if isinstance(domain, Simplex) and domain.positions is None:
+        longest = max(_LENGTHS)
+        features = draw(longest * width).reshape(_ROWS, longest, width)
+        mask = torch.arange(longest) < torch.tensor(_LENGTHS)[:, None]
+        domain = domain.of_batch(Context(features))
+    target = at_positions(domain.round(domain.to_primal(draw(domain.size))), mask)
+    context = Context(features=features, target=target, mask=mask)
+    y = at_positions(domain.to_primal(draw(domain.size)), mask)
 
     before = [parameter.detach().clone() for parameter in energy.parameters()]
     random_state = torch.get_rng_state()
@@ -442,6 +460,8 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     problem = energy.bind(context)
     _check_problem(name, problem, y, domain)
     _check_rows(name, energy, context, problem, y)
+    if mask is not None:
+        _check_padding(name, energy, context, problem, y, draw(domain.size))
     unchanged = all(torch.equal(a, b) for a, b in zip(before, energy.parameters(), strict=True))
     _require(unchanged, f"{name}.bind or its problem changes the parameters.")
     _require(
@@ -450,7 +470,9 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     )
     if torch.cuda.is_available():
         expected = problem.value(y)
-        moved = energy.to("cuda").bind(Context(context.features.cuda(), target.cuda()))
+        there = None if mask is None else mask.cuda()
+        on_gpu = Context(context.features.cuda(), target.cuda(), mask=there)
+        moved = energy.to("cuda").bind(on_gpu)
         _close(moved.value(y.cuda()).cpu(), expected, f"{name} differs between devices.")
 
 
@@ -489,6 +511,25 @@ def _check_rows(name: str, energy: Energy, context: Context, problem: Problem, y
             value, gradient = problem.select(rows).value_and_gradient(y[one])
             _close(value, problem.value(y)[one], f"{name}: select(rows) changes the value.")
             _close(gradient, expected, f"{name}: select(rows) changes the gradient.")
+
+
+def _check_padding(
+    name: str, energy: Energy, context: Context, problem: Problem, y: Tensor, noise: Tensor
+) -> None:
+    """Put noise where there is no position, of the features and of y."""
+    assert context.mask is not None
+    absent = ~context.mask[:, :, None]
+    features = torch.where(absent, 1 + context.features, context.features)
+    other = energy.bind(replace(context, features=features))
+    columns = absent.expand(-1, -1, y.shape[1] // context.mask.shape[1]).flatten(1)
+    value, gradient = other.value_and_gradient(torch.where(columns, noise, y))
+    _close(value, problem.value(y), f"{name}: padding changes the value; use context.mask.")
+    expected = problem.gradient(y)
+    _close(
+        torch.where(columns, expected, gradient),
+        expected,
+        f"{name}: padding changes the gradient; use context.mask.",
+    )
 
 
 def _close(actual: Tensor, expected: Tensor, sentence: str) -> None:

@@ -18,7 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from spen.batch.context import take
 from spen.batch.groups import linear
+from spen.batch.positions import at_positions, sum_positions
 from spen.domains import Domain
 from spen.energies.base import Problem, RecordProblem
 from spen.errors import choose
@@ -153,15 +155,20 @@ class Form(RecordProblem):
     tau: Tensor | None = None
     domain: Domain | None = None
     """Says which entropy H is; set exactly when τ is."""
+    mask: Tensor | None = None
+    """(n, T) where there are positions, whose columns count; None without positions."""
     with_rows = ("linear", "constant", "quadratic", "tau")
 
     def value(self, y: Tensor) -> Tensor:
+        y = at_positions(y, self.mask)
         return self._value(y, self._measure(y))
 
     def gradient(self, y: Tensor) -> Tensor:
+        y = at_positions(y, self.mask)
         return self._gradient(y, self._measure(y))
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        y = at_positions(y, self.mask)
         measured = self._measure(y)
         return self._value(y, measured), self._gradient(y, measured)
 
@@ -184,9 +191,9 @@ class Form(RecordProblem):
         if self.constant is not None:
             value = value + self.constant
         if self.linear is not None:
-            value = value + (self.linear * y).sum(1)
+            value = value + self._sum(self.linear * y)
         if self.quadratic is not None:
-            value = value + 0.5 * (self.quadratic * y * y).sum(1)
+            value = value + 0.5 * self._sum(self.quadratic * y * y)
         for block, z in zip(self.blocks, measured, strict=True):
             value = value + (block.nonlinearity.value(z) * block.readout).sum(1)
         if self.tau is not None and self.domain is not None:
@@ -202,11 +209,15 @@ class Form(RecordProblem):
             gradient = gradient + linear(slopes, block.measurements.mT)
         if self.tau is not None and self.domain is not None:
             gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
-        return gradient
+        return at_positions(gradient, self.mask)
+
+    def _sum(self, terms: Tensor) -> Tensor:
+        return terms.sum(1) if self.mask is None else sum_positions(terms, self.mask.shape[1])
 
     def select(self, rows: Tensor) -> Form:
         terms = {name: term[rows] for name, term in self._row_terms().items()}
-        return replace(self, blocks=tuple(block.select(rows) for block in self.blocks), **terms)
+        blocks, mask = tuple(block.select(rows) for block in self.blocks), take(self.mask, rows)
+        return replace(self, blocks=blocks, mask=mask, **terms)
 
     @property
     def form(self) -> Form:
@@ -237,18 +248,20 @@ class Form(RecordProblem):
         for name, term in other._row_terms().items():
             sums[name] = sums[name] + term if name in sums else term
         domain = self.domain or other.domain
-        return Form(**sums, blocks=self.blocks + other.blocks, domain=domain)
+        mask = other.mask if self.mask is None else self.mask
+        return Form(**sums, blocks=self.blocks + other.blocks, domain=domain, mask=mask)
 
     def stack(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):
             return None
-        mine, theirs = self._row_terms(), other._row_terms()
+        mine, theirs = (each._row_terms(mask=True) for each in (self, other))
         if mine.keys() != theirs.keys() or len(self.blocks) != len(other.blocks):
             return None
         rows = {name: torch.cat([mine[name], theirs[name]]) for name in mine}
         blocks = tuple(a.stack(b) for a, b in zip(self.blocks, other.blocks, strict=True))
         return replace(self, blocks=blocks, **rows)
 
-    def _row_terms(self) -> dict[str, Tensor]:
-        """Return the terms that have rows and are present, by name."""
-        return {name: t for name in self.with_rows if (t := getattr(self, name)) is not None}
+    def _row_terms(self, mask: bool = False) -> dict[str, Tensor]:
+        """Return the terms that have rows and are present, by name; the mask is no term."""
+        names = (*self.with_rows, "mask") if mask else self.with_rows
+        return {name: t for name in names if (t := getattr(self, name)) is not None}

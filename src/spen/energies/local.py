@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from spen.batch.context import Context
 from spen.batch.groups import linear
+from spen.batch.positions import at_positions
 from spen.energies.base import Energy
 from spen.energies.form import Form
 from spen.errors import check_settings, check_whole
@@ -23,9 +24,11 @@ class LocalEnergy(Energy):
     Alone, with entropy weight 1, it is logistic regression on F(x): its minimiser
     is σ(−(B F(x) + b0)).
 
+    Features with positions, (n, T, f), give each position scores of its own, (n, T L).
+
     Args:
         n_features: f, the width of F(x).
-        n_labels: L.
+        n_labels: L; with positions, the number of classes of each.
     """
 
     def __init__(self, n_features: int, n_labels: int) -> None:
@@ -42,10 +45,14 @@ class LocalEnergy(Energy):
 
         A generator means training: subclasses draw their dropout masks from it.
         """
-        return linear(context.features, self.weight, self.bias)
+        features, mask = context.features, context.mask
+        if mask is None:
+            return linear(features, self.weight, self.bias)
+        scores = linear(features.flatten(0, 1), self.weight, self.bias)
+        return at_positions(scores.reshape(len(features), -1), mask)
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
-        return Form(linear=self.scores(context))
+        return Form(linear=self.scores(context), mask=context.mask)
 
     def reset(self, generator: torch.Generator) -> None:
         fill_fan_in(self.weight, generator)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.batch.context import Context, masked
+from spen.batch.positions import at_positions
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, RecordProblem
 from spen.energies.form import Form
@@ -45,7 +46,7 @@ class Entropy(Energy):
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
         tau = context.features.new_full((context.n_rows,), self.weight)
-        return Form(tau=tau, domain=self.domain)
+        return Form(tau=tau, domain=self.domain.of_batch(context), mask=context.mask)
 
     def extra_repr(self) -> str:
         return f"domain={self.domain}, weight={self.weight}"
@@ -158,14 +159,18 @@ class LossAugmentation(Energy):
         if context.target is None:
             raise InputError("Loss augmentation needs a target; the context has none.")
         target, counted = context.target, context.counted
+        domain = self.domain.of_batch(context)
+        domain.check_shape(target, context.n_rows, "target")
+        target = at_positions(target, context.mask)
         if self.polynomial is None:
-            return LogLossProblem(self.domain, target, counted, self.margin)
+            return LogLossProblem(domain, target, counted, self.margin, context.mask)
         linear, quadratic = self.polynomial(target)
-        each = self.margin / self.domain.wrong_entries_per_error
+        each = self.margin / domain.wrong_entries_per_error
         return Form(
-            constant=-each * masked(target, counted).sum(1),
+            constant=-each * domain.sum(masked(target, counted)),
             linear=-each * masked(linear, counted),
             quadratic=None if quadratic is None else -each * masked(quadratic, counted),
+            mask=context.mask,
         )
 
     def extra_repr(self) -> str:
@@ -180,12 +185,13 @@ class LogLossProblem(RecordProblem):
     target: Tensor
     counted: Tensor | None
     margin: float
-    with_rows = ("target", "counted")
+    mask: Tensor | None = None
+    with_rows = ("target", "counted", "mask")
 
     def value(self, y: Tensor) -> Tensor:
         loss = self.domain.log_loss(y, self.target)
-        return -self.margin * masked(loss, self.counted).sum(1)
+        return -self.margin * self.domain.sum(masked(loss, self.counted))
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
         gradient = self.domain.log_loss_gradient(y, self.target, self.counted)
-        return self.value(y), -self.margin * gradient
+        return self.value(y), -self.margin * at_positions(gradient, self.mask)

@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from spen.domains import Domain
+from spen.batch.positions import ROW_TILE
+from spen.domains import Domain, held_labels
 from spen.energies.base import Problem
 from spen.errors import InputError, check_settings, one_of
 from spen.inference.backward import Backward, Detached, Unrolled
@@ -25,10 +26,6 @@ CHECK_EVERY_ON_GPU = 10
 
 COMPACT_BELOW = 0.5
 """Dropping finished rows costs a copy, so it waits until it halves the work."""
-
-ROW_TILE = 8
-"""Matrix products round differently for the last rows of a batch that is not a multiple of
-this, and the kinks of an energy can make much of that. So batches are filled up to it."""
 
 
 @dataclass(frozen=True)
@@ -174,9 +171,7 @@ class Descent(Inference):
         else:
             domain.check_shape(start, like.shape[0], "start")
             start = domain.project(start.to(like))
-        if known is not None:
-            domain.check_shape(known, like.shape[0], "known")
-            known = domain.complete_known(known.to(like))
+        known = held_labels(domain, known, like, problem.mask)
         found = (backward or self.backward).run(self, Task(problem, domain, start, known))
         return _add_gap(found, problem, domain, known)
 

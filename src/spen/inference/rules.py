@@ -386,7 +386,7 @@ class MirrorBundle(DualRule):
         if tau is not None:
             dual = dual / (1 + rate * tau)
         state, y = at_dual(state, dual, known, domain)
-        promised = cut + (slope * (y - here.y)).sum(1, keepdim=True)
+        promised = cut + domain.sum(slope * (y - here.y))[:, None]
         return state._replace(memory=(rate, slope, promised, value)), y
 
 

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from spen.model import SPEN
 
 
-Start = Literal["uniform", "local"]
-STARTS = ("uniform", "local")
-"""Where inference may begin."""
+Start = Literal["uniform", "local", "chain"]
+STARTS = ("uniform", "local", "chain")
+"""Where inference may begin: the domain's centre, the local model's output, or the marginals of
+the local scores and chains among the energies."""
 
 
 class Objective(ABC):

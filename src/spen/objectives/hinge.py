@@ -51,16 +51,16 @@ class Hinge(Objective):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        problem = model.energy.bind(context, generator)
+        problem, domain = model.energy.bind(context, generator), model.domain.of_batch(context)
         start = model.starting_point(context, self.start)
         target = target_of(context)
         if context.observed is not None:
             # Missing labels are filled in by inference, with the observed ones held fixed.
             known = torch.where(context.observed, target, torch.nan)
-            target = inference.solve(problem, model.domain, start, known).y.detach()
-        augmentation = LossAugmentation(model.domain, self.delta, self.margin)
+            target = inference.solve(problem, domain, start, known).y.detach()
+        augmentation = LossAugmentation(domain, self.delta, self.margin)
         augmented = problem + augmentation.bind(context)
-        solution = inference.solve(augmented, model.domain, start, context.known)
+        solution = inference.solve(augmented, domain, start, context.known)
         found = inference.relax(augmented).value(solution.y.detach())
         return torch.relu(inference.relax(problem).value(target) - found)
 

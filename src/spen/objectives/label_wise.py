@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spen.batch.context import Context, masked
-from spen.domains import Domain, UnitBox
+from spen.domains import Domain, UnitBox, held_labels
 from spen.errors import InputError, check_share
 from spen.inference.base import Inference, Solution, Status
 from spen.objectives.base import Objective, reveal_labels, target_of
@@ -53,13 +53,14 @@ class CrossEntropy(Objective):
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
         """The minimiser of the local energy with entropy weight 1, which is known at once."""
-        scores, domain = model.local_scores(context), model.domain
+        scores, domain = model.local_scores(context), model.domain.of_batch(context)
         y = domain.to_primal(-scores)
-        if context.known is not None:
-            y = domain.hold(y, domain.complete_known(context.known))
+        known = held_labels(domain, context.known, y, context.mask)
+        if known is not None:
+            y = domain.hold(y, known)
         return Solution(
             y=y,
-            energy=(scores * y).sum(1) + domain.negative_entropy(y),
+            energy=domain.sum(scores * y) + domain.negative_entropy(y),
             steps=torch.zeros(len(y), dtype=torch.int64, device=y.device),
             status=torch.full((len(y),), Status.CONVERGED, device=y.device),
         )

@@ -33,7 +33,8 @@ class ThroughSteps(Objective):
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
         problem, start = model.pose(context, self.start, self.entropy)
-        return solve_through(inference, problem, model.domain, start, context.known)
+        domain = model.domain.of_batch(context)
+        return solve_through(inference, problem, domain, start, context.known)
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ class UnrolledLikelihood(ThroughSteps):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        target, counted, domain = target_of(context), context.counted, model.domain
+        target, counted = target_of(context), context.counted
+        domain = model.domain.of_batch(context)
         given = reveal_labels(context, target, self.reveal, generator)
         if given is not None and not self.free:
             problem, start = model.pose(context, self.start, self.entropy, generator)
@@ -162,7 +164,7 @@ class EndToEnd(ThroughSteps):
         context: Context,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        target, domain = target_of(context), model.domain
+        target, domain = target_of(context), model.domain.of_batch(context)
         every = self.weighting == "all"
         if every and isinstance(inference, Descent) and isinstance(inference.backward, Implicit):
             raise InputError(

@@ -13,7 +13,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from torch import Tensor
 
 from spen.batch.context import take
-from spen.domains import Domain, Simplex, UnitBox
+from spen.batch.positions import at_positions
+from spen.domains import Domain, Simplex, UnitBox, held_labels
 from spen.energies.base import Problem, total
 from spen.energies.form import Block
 from spen.errors import InputError, check_settings
@@ -22,7 +23,6 @@ from spen.inference.discrete.pairwise import (
     PairwiseForm,
     Part,
     check_no_entropy,
-    checked_known,
     conditioned,
     parts_of,
 )
@@ -133,8 +133,15 @@ class Exact(Inference):
 
 def _enumerate(problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
     check_no_entropy(problem, "Exact")
-    known = checked_known(problem, domain, known)
-    y = best_labellings(problem, domain, known)
+    known = held_labels(domain, known, problem.rows_like, problem.mask)
+    if problem.mask is not None and known is not None:
+        # Any class will do where there is no position: it has no say, and is taken off again.
+        first = torch.arange(domain.size, device=known.device) % _shape(domain)[1] == 0
+        absent = ~at_positions(torch.ones_like(known), problem.mask).bool()
+        y = best_labellings(problem, domain, torch.where(absent & first, 1.0, known))
+        y = at_positions(y, problem.mask)
+    else:
+        y = best_labellings(problem, domain, known)
     energy = problem.value(y)
     finite = energy.isfinite()
     return Solution(
@@ -332,7 +339,7 @@ def _shape(domain: Domain) -> tuple[int, int]:
     """Return how many positions a domain has, and how many choices each."""
     if isinstance(domain, UnitBox):
         return domain.n_labels, 2
-    if isinstance(domain, Simplex):
+    if isinstance(domain, Simplex) and domain.positions is not None:
         return domain.positions, domain.n_classes
     raise InputError(
         f"Exact knows the labellings of a UnitBox and of a Simplex; the domain is {domain}."

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from spen.batch.context import take
-from spen.domains import Domain, UnitBox
+from spen.domains import Domain, UnitBox, held_labels
 from spen.energies.base import Problem, SumProblem, total
 from spen.energies.form import Block
 from spen.energies.pairwise import PairwiseProblem
@@ -152,14 +152,6 @@ def check_no_entropy(problem: Problem, solver: str) -> None:
         )
 
 
-def checked_known(problem: Problem, domain: Domain, known: Tensor | None) -> Tensor | None:
-    """Return known labels in the problem's type, with what they decide filled in."""
-    if known is None:
-        return None
-    domain.check_shape(known, problem.rows_like.shape[0], "known")
-    return domain.complete_known(known.to(problem.rows_like))
-
-
 def conditioned(
     problem: Problem, domain: Domain, known: Tensor | None, solver: str
 ) -> Iterator[tuple[PairwiseForm, Tensor | None]]:
@@ -176,7 +168,8 @@ def conditioned(
             f"{solver} is for sets of labels, on a UnitBox; the domain is {domain}. "
             "Choose Descent()."
         )
-    like, known = problem.rows_like, checked_known(problem, domain, known)
+    like = problem.rows_like
+    known = held_labels(domain, known, like, problem.mask)
     size = max(1, PAIRS_AT_ONCE // domain.size**2)
     for rows in torch.arange(like.shape[0], device=like.device).split(size):
         whole = len(rows) == like.shape[0]

@@ -1,0 +1,176 @@
+"""A temporal convolution over y: what some neighbouring positions are together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spen.batch.context import Context
+from spen.batch.positions import at_positions, sum_positions
+from spen.energies.base import Energy, RecordProblem
+from spen.energies.form import Nonlinearity
+from spen.energies.form import nonlinearity as named_nonlinearity
+from spen.errors import InputError, check_settings, check_whole
+from spen.features import fill_fan_in, fill_normal
+
+
+class ConvolutionEnergy(Energy):
+    """E^conv(y) = Σ_t c·g(Σ_m C_m y_{t+m−⌊M/2⌋} + d): the label energy of windows of positions.
+
+    Each position's window holds M positions, and measures them as ``LabelEnergy`` measures a set
+    of labels; beyond the ends of a row y is zero. With features it measures those of position t
+    too: D F(x_t) is added inside of g, which is a ``ConditionalEnergy`` of the window.
+
+    Exact inference does not know it, so descend, best from the marginals of the chain beside it
+    (``start="chain"``). A new energy has a small readout, and changes next to nothing.
+
+    Args:
+        n_labels: K, the number of classes of each position.
+        window: M.
+        measurements: the number of rows of each C_m.
+        nonlinearity: g: relu, hardtanh, softplus or sigmoid.
+
+    >>> energy = ConvolutionEnergy(n_labels=3, window=2, measurements=4)
+    >>> y = torch.eye(3)[[0, 2, 2, 1]].reshape(1, 12)
+    >>> energy.bind(Context(torch.zeros(1, 4, 1))).value(y).shape
+    torch.Size([1])
+    """
+
+    def __init__(
+        self, n_labels: int, window: int = 3, measurements: int = 32, nonlinearity: str = "softplus"
+    ) -> None:
+        super().__init__()
+        self.n_labels = n_labels
+        self.window = window
+        check_settings(self, n_labels="whole", window="whole")
+        check_whole(measurements, "measurements")
+        self.nonlinearity = named_nonlinearity(nonlinearity)
+        self.measurements = nn.Parameter(torch.empty(measurements, window, n_labels))
+        self.bias = nn.Parameter(torch.empty(measurements))
+        self.readout = nn.Parameter(torch.empty(measurements))
+        self.reset(torch.Generator().manual_seed(0))
+
+    def offsets(self, context: Context) -> Tensor:
+        """Return what is added to the measurements of each position, (m,) or (n, T, m)."""
+        return self.bias
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> WindowProblem:
+        if context.mask is None:
+            raise InputError(
+                f"{type(self).__name__} is for rows with positions, whose features are (n, T, f); "
+                f"received features of shape {tuple(context.features.shape)}."
+            )
+        return WindowProblem(
+            self.offsets(context).expand(*context.mask.shape, -1),
+            self.measurements,
+            self.readout,
+            self.nonlinearity,
+            context.mask,
+        )
+
+    def reset(self, generator: torch.Generator) -> None:
+        fill_normal(self.measurements, self.window**-0.5, generator)
+        nn.init.zeros_(self.bias)
+        fill_normal(self.readout, 0.01, generator)
+
+    def extra_repr(self) -> str:
+        return (
+            f"n_labels={self.n_labels}, window={self.window}, "
+            f"measurements={len(self.bias)}, nonlinearity={self.nonlinearity.name!r}"
+        )
+
+
+class ConditionalConvolutionEnergy(ConvolutionEnergy):
+    """E(y) = Σ_t c·g(Σ_m C_m y_{t+m−⌊M/2⌋} + D F(x_t) + d): windows of y together with features.
+
+    Args:
+        n_features: f, the width of F(x).
+        n_labels: K, the number of classes of each position.
+        window: M.
+        measurements: the number of rows of each C_m.
+        nonlinearity: g: relu, hardtanh, softplus or sigmoid.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_labels: int,
+        window: int = 3,
+        measurements: int = 32,
+        nonlinearity: str = "softplus",
+    ) -> None:
+        super().__init__(n_labels, window, measurements, nonlinearity)
+        self.n_features = n_features
+        check_settings(self, n_features="whole")
+        self.feature_weight = nn.Parameter(torch.empty(measurements, n_features))
+        fill_fan_in(self.feature_weight, torch.Generator().manual_seed(0))
+
+    def offsets(self, context: Context) -> Tensor:
+        return F.linear(context.features, self.feature_weight, self.bias)
+
+    def reset(self, generator: torch.Generator) -> None:
+        super().reset(generator)
+        # Not there yet while the parent's own weights are drawn.
+        if hasattr(self, "feature_weight"):
+            fill_fan_in(self.feature_weight, generator)
+
+
+@dataclass(frozen=True)
+class WindowProblem(RecordProblem):
+    """Σ_t c·g(C [y of the window at t] + b_t).
+
+    Attributes:
+        offsets: b, (n, T, m).
+        measurements: C, (m, M, K).
+        readout: c, (m,).
+        nonlinearity: g.
+        mask: (n, T) True where there is a position.
+    """
+
+    offsets: Tensor
+    measurements: Tensor
+    readout: Tensor
+    nonlinearity: Nonlinearity
+    mask: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
+    with_rows = ("offsets", "mask")
+
+    def value(self, y: Tensor) -> Tensor:
+        return self._value(self._measure(y))
+
+    def gradient(self, y: Tensor) -> Tensor:
+        return self._gradient(self._measure(y))
+
+    def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        measured = self._measure(y)
+        return self._value(measured), self._gradient(measured)
+
+    def _measure(self, y: Tensor) -> Tensor:
+        """Return what the window at each position measures, (n, T, m)."""
+        (rows, longest), window = self.mask.shape, self.measurements.shape[1]
+        positions = at_positions(y, self.mask).reshape(rows, longest, -1)
+        padded = F.pad(positions, (0, 0, window // 2, (window - 1) // 2))
+        seen = torch.cat([padded[:, m : m + longest] for m in range(window)], 2)
+        return F.linear(seen, self.measurements.flatten(1)) + self.offsets
+
+    def _value(self, measured: Tensor) -> Tensor:
+        each = at_positions(self.nonlinearity.value(measured) * self.readout, self.mask)
+        return sum_positions(each.flatten(1), self.mask.shape[1])
+
+    def _gradient(self, measured: Tensor) -> Tensor:
+        longest, window = self.mask.shape[1], self.measurements.shape[1]
+        slopes = at_positions(self.nonlinearity.derivative(measured) * self.readout, self.mask)
+        pulls = F.linear(slopes, self.measurements.flatten(1).T).unflatten(2, (window, -1))
+        # What the window at t says of its m-th position goes to t + m − ⌊M/2⌋.
+        padded = F.pad(pulls, (0, 0, 0, 0, (window - 1) // 2, window // 2))
+        gradient = padded[:, window - 1 : window - 1 + longest, 0]
+        for m in range(1, window):
+            first = window - 1 - m
+            gradient = gradient + padded[:, first : first + longest, m]
+        return at_positions(gradient, self.mask).flatten(1)
+
+    @property
+    def is_smooth(self) -> bool:
+        return self.nonlinearity.is_smooth
