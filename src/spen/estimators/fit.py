@@ -651,7 +651,13 @@ class Fit:
             verdict = judge(plan, self.domain, densified(rows.Y), soft.numpy(), joint, half)
             return replace(verdict, losses=np.concatenate(losses)) if losses else verdict
 
-        scores = self.domain.clamp_dual(self.domain.to_dual(soft)).numpy()
+        # With thousands of labels each further copy of such a matrix counts.
+        softs.clear()
+        scores = np.empty(soft.shape, soft.numpy().dtype)
+        step = limits.rows_at_once(self.domain.size)
+        for first in range(0, len(soft), step):
+            dual = self.domain.to_dual(soft[first : first + step])
+            scores[first : first + step] = self.domain.clamp_dual(dual).numpy()
         split = Split(scores, rows.Y, rows.weight)
         return HeldOut(*runs[0], judged, len(folds), numbers, soft, split, joint)
 
