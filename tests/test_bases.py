@@ -269,7 +269,7 @@ def test_a_base_that_needs_a_package_names_it(data, tmp_path, monkeypatch):
 
 def test_a_fit_with_a_base_goes_on_where_it_was_stopped(data, tmp_path):
     whole = fit(data, [FEW, "network"])
-    clf = spen.SPENClassifier(base=[FEW, "network"], **QUICK)
+    clf = spen.SPENClassifier(base=[FEW, "network"], energy="label", **QUICK)
     rows = data.train.X, data.train.Y
     for _ in range(2):
         clf.fit(*rows, checkpoint=tmp_path / "run", resume=True)

@@ -17,6 +17,7 @@ KINDS = {
     "SPEN, hinge": spen.SPENClassifier(objective="hinge", **SMALL),
     "SPEN, averaged": spen.SPENClassifier(members=2, linear_member=True, cross_fit=True, **SMALL),
     "MLP": baselines.MLPClassifier(**SMALL),
+    "told": baselines.KnownLabelsClassifier(**SMALL),
     "DMF": baselines.DMFClassifier(pairwise_epochs=2, **SMALL),
     "PRLR": baselines.PRLRClassifier(**SMALL),
     "BR": baselines.BRClassifier(random_state=0),

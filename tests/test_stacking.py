@@ -265,7 +265,8 @@ def test_what_is_tried_beside_an_energy_is_judged_by_the_same_rows(monkeypatch):
         return compare(verdicts, raw)
 
     monkeypatch.setattr(fitting, "best_verdict", recorded)
-    for enough, rows in ((50, 50), (51, 150)):
-        monkeypatch.setattr(fitting, "ENOUGH_JUDGES", enough)
+    # Of 16 labels, in four blocks with one on in each, 50 rows have 12.5 ones each.
+    for enough, rows in ((12, 50), (13, 150)):
+        monkeypatch.setattr(fitting, "ENOUGH_ONES", enough)
         spen.SPENClassifier(base=None, random_state=0).fit(data.train.X, data.train.Y)
         assert judged[-1] == [rows, rows]

@@ -51,7 +51,8 @@ def test_the_logarithm_is_accurate() -> None:
 def test_the_logit_is_that_of_the_unit_box() -> None:
     shares = np.linspace(0, 1, 4000, dtype=np.float32)
     inside = torch.from_numpy(shares).clamp(1 / (1 + np.exp(15)), 1 - 1 / (1 + np.exp(15)))
-    wanted = torch.logit(inside.double()).numpy()
+    # At the limits it is the limit itself, which in single precision no share leads back to.
+    wanted = torch.logit(inside.double()).clamp(-15, 15).numpy()
     np.testing.assert_allclose(apply(arithmetic.logit, shares), wanted, rtol=1e-6, atol=1e-6)
 
 

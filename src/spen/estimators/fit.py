@@ -158,7 +158,7 @@ def _fit(work: Fit, plan: Plan, title: str | None) -> Fitted:
         plans = [plan, *(plan.chosen.apply(rival) if alike else rival for rival, alike in rivals)]
         among = [each.chosen for each in plans]
         # All are judged by the same rows.
-        judging = judging_folds(folds) if plan.cross_fit else folds
+        judging = judging_folds(folds, rows.Y) if plan.cross_fit else folds
         attempts = []
         for each in plans:
             words = in_words(each.chosen, among) or "the model"
@@ -244,13 +244,24 @@ def _cross_fit(
     return Attempt(verdict, finish)
 
 
-ENOUGH_JUDGES = 500
-"""Held-out rows that calibrate and tune where energies are cross-fitted: then one fold will do."""
+ENOUGH_ONES = 100
+"""Ones of a label in a fold, on average, that calibrate it: then one fold will do."""
+
+MOST_JUDGED = 2**25
+"""Held-out decisions, beyond which one fold has to do, because each trains an energy more."""
 
 
-def judging_folds(folds: Folds) -> Folds:
-    """Return the folds whose held-out rows calibrate and tune, where label scores need them all."""
-    return folds[:1] if len(folds[0][1]) >= ENOUGH_JUDGES else folds
+def judging_folds(folds: Folds, labels: Any) -> Folds:
+    """Return the folds whose held-out rows calibrate and tune, where label scores need them all.
+
+    Args:
+        folds: (kept, held out) row numbers.
+        labels: (n, L) of all rows, dense or sparse; nan where a label is missing.
+    """
+    held = labels[folds[0][1]]
+    ones = held.sum() if sparse.issparse(held) else np.nansum(held)
+    enough = ones >= ENOUGH_ONES * labels.shape[1]
+    return folds[:1] if enough or labels.shape[0] * labels.shape[1] > MOST_JUDGED else folds
 
 
 MOST_JUDGES = 4096
@@ -357,7 +368,7 @@ def cross_fitted(
         scored: what label-wise models say of the rows that they have not seen.
         begun: the energy that the first fold has trained already, or None.
     """
-    parts = [_positions(scored, fold) for fold in judging_folds(folds)]
+    parts = [_positions(scored, fold) for fold in judging_folds(folds, work.rows.Y)]
     rest = [kept for kept, _ in parts[begun is not None :]]
     every = np.arange(len(scored.rows))
     runs = work.run_energies(plan, scored.scores, [*rest, every])

@@ -114,9 +114,9 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     missing = own.get("missing", 0.0)
     objective = _objective(settings["objective"], shape, missing, settings["inference"])
     energy = _energy(settings["energy"], cross_fit)
-    if cross_fit and isinstance(objective, UnrolledLikelihood) and not objective.f1:
+    if cross_fit and settings["objective"] == "unrolled":
         # Scores that are given do not learn, so the energy may learn from hidden labels alone.
-        objective = replace(objective, free=not objective.reveal)
+        objective = replace(objective, free=not objective.reveal)  # type: ignore[type-var]
     inference = _inference(settings["inference"], objective)
     first = ("features", "local") if hidden or features is not None else ("local",)
     label_wise = CrossEntropy(missing=missing)
