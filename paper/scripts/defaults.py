@@ -1,8 +1,7 @@
-"""SPENClassifier() with its defaults: beside scikit-learn, trained two ways, with known labels.
+"""SPENClassifier() with its defaults: beside scikit-learn, and trained two ways.
 
     SPEN_DATA=FOLDER python paper/scripts/defaults.py versus [--sets yeast-250,horses] [--seeds 2]
     SPEN_DATA=FOLDER python paper/scripts/defaults.py ways [--sets slashdot-400] [--seeds 2]
-    SPEN_DATA=FOLDER python paper/scripts/defaults.py known [--sets yeast,bibtex] [--seeds 3]
 
 versus: example-averaged F1 beside scikit-learn's multi-label classifiers. One-vs-rest logistic
 regression, a classifier chain and MLPClassifier get standardised features where these are dense
@@ -17,9 +16,6 @@ mean over seeds.
 The data sets of both are drawn from training parts alone (and generated): on these the defaults
 were chosen. Each is split by itself, anew for every seed. The names ``yeast-test``,
 ``slashdot-test`` and ``bibtex-test`` are the official splits instead; they run only if named.
-
-known: of each test row of a data set a random share of the labels is revealed, and the scores are
-those of the labels that stay hidden, predicted without and with what was revealed.
 
 F1 counts 1 for a row that is empty in truth and in prediction.
 """
@@ -52,7 +48,6 @@ from spen_paper.fits import plan_of
 FOLDER = Path(os.environ.get("SPEN_DATA", "data"))
 WAYS = ("together", "apart")
 DECODINGS = ("expected_f1", "threshold")
-SHARES = (0.1, 0.25, 0.5)
 
 
 @dataclass(frozen=True)
@@ -308,38 +303,5 @@ def ways(*, sets: str = ",".join(SETS), seeds: int = 2) -> None:
     print(text_table([*head, "threshold: together", "apart", "gain"], lines))
 
 
-def hidden_scores(
-    made: spen.SPENClassifier, X: Any, truth: np.ndarray, hidden: np.ndarray, known: Any
-) -> list[float]:
-    """Return F1 in percent and mean log loss of the labels that are hidden."""
-    labels, soft = made.predict(X, known=known), made.predict_proba(X, known=known)
-    seen = np.where(hidden, truth, np.nan)
-    p = np.where(truth == 1, soft, 1 - soft)[hidden]
-    return [100 * spen.example_f1(seen, labels), float(-np.log(np.maximum(p, 1e-12)).mean())]
-
-
-def known(*, sets: str = "yeast", seeds: int = 3) -> None:
-    """Print the scores of hidden labels without and with what is known of the others."""
-    for name in sets.split(","):
-        data = spen.load_dataset(name)
-        truth = data.test.Y.toarray().astype(float)
-        found: dict[float, list[list[float]]] = {share: [] for share in SHARES}
-        for seed in range(seeds):
-            made = spen.SPENClassifier(random_state=seed).fit(data.train.X, data.train.Y)
-            draws = np.random.default_rng(seed).random(truth.shape)
-            for share in SHARES:
-                hidden = draws >= share
-                rows = (made, data.test.X, truth, hidden)
-                helped = hidden_scores(*rows, np.where(hidden, np.nan, truth))
-                found[share].append(hidden_scores(*rows, None) + helped)
-        for share, scores in found.items():
-            columns = np.array(scores).T
-            f1, loss, known_f1, known_loss = (f"{v.mean():.3g} ± {v.std():.2g}" for v in columns)
-            print(
-                f"{name:10s} {100 * share:3.0f} % revealed   F1 of the others {f1} -> {known_f1}"
-                f"   log loss {loss} -> {known_loss}"
-            )
-
-
 if __name__ == "__main__":
-    main((versus, ways, known), "defaults.py", __doc__)
+    main((versus, ways), "defaults.py", __doc__)

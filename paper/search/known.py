@@ -66,6 +66,10 @@ def main() -> None:
     parser.add_argument("--winner", action="store_true")
     given = parser.parse_args()
     if given.winner:
+        for record in records():
+            ratio = np.mean([math.log(each / record["scores_alone"]) for each in record["losses"]])
+            losses = " ".join(f"{each:.4f}" for each in [record["scores_alone"], *record["losses"]])
+            print(f"{record['dataset']:12} {losses}  {ratio:+.4f}  {record['point']}")
         print(winner())
         return
     for name in given.dataset:
