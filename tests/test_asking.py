@@ -223,6 +223,10 @@ def test_what_cannot_be_asked_is_refused_in_words(plain):
     classes = spen.SPENClassifier(hidden=(), epochs=1).fit(X, Y[:, 0] + Y[:, 3])
     with pytest.raises(spen.InputError, match="predicts one class a row"):
         classes.next_question(X)
+    with pytest.raises(spen.InputError, match="For a mask give True and False"):
+        plain.next_question(X, among=np.array([0, 1, 0, 0, 1, 0]))
+    with pytest.raises(spen.InputError, match="one of 1, 0 or nan for each name"):
+        plain.next_question(X[:2], known={NAMES[0]: [1, 0]})
     for wrong in ({"k": 0}, {"k": 1.5}, {"shortlist": 0}):
         with pytest.raises(spen.InputError, match="must be a whole number"):
             plain.next_question(X, **wrong)

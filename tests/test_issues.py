@@ -200,7 +200,8 @@ def test_what_cannot_be_ranked_is_refused_in_words(fitted):
     X, Y = DATA.test.X, np.asarray(DATA.test.Y)
     for wrong, words in (
         ({"top": 0}, "top"),
-        ({"wrong": 1.0}, "wrong must be a share"),
+        ({"wrong": 1.0}, "wrong must be"),
+        ({"wrong": "x"}, "wrong must be"),
         ({"folds": 1}, "folds"),
     ):
         with pytest.raises(InputError, match=words):
@@ -209,6 +210,12 @@ def test_what_cannot_be_ranked_is_refused_in_words(fitted):
         fitted.label_issues(X, np.arange(len(X)) % 3)
     with pytest.raises(InputError, match="only 0 and 1"):
         fitted.label_issues(X, Y * 0.5, unseen=True)
+    hidden = Y.astype(float)
+    hidden[0, 0] = np.nan
+    with pytest.raises(InputError, match="need a dense Y"):
+        fitted.label_issues(X, sparse.csr_matrix(hidden), unseen=True)
+    with pytest.raises(InputError, match="at least four rows"):
+        fitted.label_issues(X[:3], Y[:3])
     with pytest.raises(InputError, match="as many rows"):
         fitted.label_issues(X[:-1], Y)
     classes = classifier(epochs=1).fit(DATA.train.X, np.arange(300) % 3)

@@ -108,6 +108,8 @@ def test_what_is_known_before_is_not_asked(folder, monkeypatch):
         (["--row", 0], "--row must be a whole number of 1 or more"),
         (["--row", 1, "--questions", -1], "--questions must be a whole number"),
         (["--row", 1, "--known", "sum=1"], "Did you mean 'sun'"),
+        (["--row", 1, "--known", "sun=1" + ",sun=0" * 100], "names a label twice"),
+        (["--row", 1, "--known", ""], "--known takes labels"),
     ],
 )
 def test_a_mistake_is_one_line(folder, monkeypatch, options, words):

@@ -146,7 +146,7 @@ def classifier(
     MLPClassifier(decoding='expected_f1', device='cpu', dropout=0.0, hidden=(8, 8), random_state=0)
     """
     # Decoded in both ways in the end; a record's identity has what was said when it was made.
-    settings = {"decoding": "expected_f1"} | table | changes
+    settings: dict[str, Any] = {"decoding": "expected_f1"} | table | changes
     kind = choose(settings.pop("classifier", ""), CLASSIFIERS, f"classifier in {where}")
     steps = settings.pop("training_steps", 0)
     known = [name for name in inspect.signature(kind).parameters if name not in NOT_SETTINGS]

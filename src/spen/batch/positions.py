@@ -45,11 +45,18 @@ def pad(
     (tensor([[1, 2, 3],
             [4, 0, 0]]), tensor([3, 1]))
     """
-    parts = [torch.as_tensor(np.asarray(each)) for each in sequences]
+    arrays = [np.asarray(each) for each in sequences]
+    for number, array in enumerate(arrays):
+        if array.ndim == 0 or array.dtype.kind not in "biuf":
+            raise InputError(
+                f"Sequence {number} must hold a number, or an array of numbers, for each position; "
+                f"received {sequences[number]!r}."
+            )
+    parts = [torch.as_tensor(array) for array in arrays]
     if not parts:
         raise InputError("There must be at least one sequence; received none.")
     for number, part in enumerate(parts):
-        if part.ndim == 0 or len(part) == 0:
+        if len(part) == 0:
             raise InputError(f"Sequence {number} is empty. Leave out sequences without positions.")
         if part.shape[1:] != parts[0].shape[1:]:
             raise InputError(

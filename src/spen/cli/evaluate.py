@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spen.cli.files import dataset_for, own_names, with_known
+from spen.cli.files import dataset_for, is_file, own_names, with_known
 from spen.cli.show import show_json, show_table
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _held(classifier: LabelClassifier, rows: Split, known: str) -> Any:
     from spen.estimators.fit import densified
     from spen.estimators.targets import align_known
 
-    if "=" in known or Path(known).exists():
+    if "=" in known or is_file(known):
         ((_, told),) = with_known([rows], known, classifier)
     else:
         names = own_names([name.strip() for name in known.split(",")], classifier)

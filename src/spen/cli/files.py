@@ -121,15 +121,20 @@ def with_known(
     if text is None:
         yield from ((chunk, None) for chunk in chunks)
         return
-    is_file = Path(text).exists()
-    known = _known_of_file(text, classifier) if is_file else repeat(_known_of_all(text, classifier))
+    named = is_file(text)
+    known = _known_of_file(text, classifier) if named else repeat(_known_of_all(text, classifier))
     for chunk in chunks:
         found = list(islice(known, len(chunk)))
         if len(found) < len(chunk):
             raise InputError(f"--known {text} has fewer rows than there are to predict.")
         yield chunk, found
-    if is_file and next(known, None) is not None:
+    if named and next(known, None) is not None:
         raise InputError(f"--known {text} has more rows than there are to predict.")
+
+
+def is_file(text: str) -> bool:
+    """Say whether a text names a file; Path.is_file fails of a list of labels that is long."""
+    return os.path.isfile(text)  # noqa: PTH113
 
 
 def _known_of_all(text: str, classifier: LabelClassifier) -> dict[Any, float]:

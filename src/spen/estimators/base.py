@@ -28,7 +28,7 @@ from spen.batch.arrays import unmasked
 from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
-from spen.errors import InputError, check_whole
+from spen.errors import InputError, check_positive, check_share, check_whole
 from spen.estimators.asking import SHORTLIST, Question, questions
 from spen.estimators.calibration import log_odds
 from spen.estimators.decoding import probability_rows
@@ -492,8 +492,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         """
         if top is not None:
             check_whole(top, "top")
-        if not 0 < wrong < 1:
-            raise InputError(f"wrong must be a share above 0 and below 1; received {wrong!r}.")
+        check_positive(wrong, "wrong")
+        check_share(wrong, "wrong")
         check_index(X, Y, "Y")
         if unseen:
             refuse_classes(self._fitted().exclusive)

@@ -176,6 +176,8 @@ def find_issues(
     """
     rows, size = labels.shape
     entries: Any = labels.data if sparse.issparse(labels) else labels
+    if sparse.issparse(labels) and np.isnan(entries).any():
+        raise InputError("Missing labels (nan) need a dense Y.")
     if not (np.isnan(entries) | (entries == 0) | (entries == 1)).all():
         raise InputError("Y must hold only 0 and 1 (or nan for a missing label).")
     some = np.arange(rows)
@@ -282,6 +284,11 @@ def cross_fitted_issues(
     if targets.n_rows != inputs.shape[0]:
         raise InputError(
             f"X and Y must have as many rows; received {inputs.shape[0]} and {targets.n_rows}."
+        )
+    if targets.n_rows < 4:
+        raise InputError(
+            f"label_issues needs at least four rows, so that each is judged by a model of others; "
+            f"received n_samples = {targets.n_rows}."
         )
     check_whole(folds, "folds", least=2, most=targets.n_rows // 2)
     seed = int(check_random_state(classifier.random_state).randint(2**31 - 1))

@@ -427,6 +427,12 @@ def align_among(among: Any, names: np.ndarray, rows: int) -> np.ndarray:
         return np.broadcast_to(values, (rows, len(names)))
     if values.ndim != 1:
         raise InputError(f"among must be a list of labels; received shape {values.shape}.")
+    marks = len(values) == len(names) > 2 and np.isin(values, (0, 1)).all()
+    if marks and values.dtype.kind in "iuf":
+        raise InputError(
+            "among holds a 0 or a 1 for each label, which would be read as columns. For a mask "
+            "give True and False: among.astype(bool)."
+        )
     number = {name: column for column, name in enumerate(names.tolist())}
     given = [among] if isinstance(among, str) else _plain_names(among).tolist()
     # A number that is the name of a label means that label.
@@ -445,7 +451,13 @@ def _of_dicts(known: Sequence[Any], names: np.ndarray) -> np.ndarray:
     columns = _numbers_of(given, names)
     matrix = np.full((len(known), len(names)), np.nan)
     if given:
-        matrix[:, columns] = numbers([[row.get(name) for name in given] for row in known], "known")
+        values = numbers([[row.get(name) for name in given] for row in known], "known")
+        if values.ndim != 2:
+            raise InputError(
+                "A dict of known labels must hold one of 1, 0 or nan for each name. Where rows "
+                "differ, give a list with a dict for each row, or a DataFrame."
+            )
+        matrix[:, columns] = values
     return matrix
 
 
