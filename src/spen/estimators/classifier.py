@@ -79,11 +79,11 @@ class SPENClassifier(NetworkClassifier):
         members: how many label-wise networks are trained, from seeds of their own, and averaged;
             above 1 it needs cross_fit, or energy="local". "auto" is 1, or 3 for the best.
         preset: how much time to spend on what is left open: "fast" tries nothing, trains two
-            models and takes about two fifths of the time of "default"; "best" averages three
+            models and takes about a third of the time of "default"; "best" averages three
             networks (with trees over dense rows, a logistic regression over sparse ones), trains
             the energy apart on cross-fitted scores of theirs, beside the ways of "default", where
             no setting stands against that (for classes it is "default"), and
-            takes one and a half to three times as long.
+            takes up to three times as long.
         linear_member: average a logistic regression of the inputs in, with as much weight as
             all networks together; networks and linear models err in different places. "auto"
             does so for at least 1,000 features that are mostly zero, where an "auto" of

@@ -76,7 +76,7 @@ DEFAULTS |= {"features": None, "features_lr": None}
 
 
 PRESETS = ("fast", "default", "best")
-"""How much time a fit may take: about two fifths, once, and up to three times as long."""
+"""How much time a fit may take: about a third, once, and up to three times as long."""
 
 PATIENCE = 5
 """Epochs without a better score before a stage ends, where early stopping is asked for."""
