@@ -142,7 +142,7 @@ def test_a_fit_that_ends_before_it_has_settled_says_so(data, monkeypatch):
 
 def test_dmf_starts_from_the_mlp_and_keeps_it(data, monkeypatch):
     # Side by side with others a run differs in its last bits.
-    monkeypatch.setattr("spen.estimators.fit.MOST_TOGETHER", 0)
+    monkeypatch.setattr("spen.estimators.runs.MOST_TOGETHER", 0)
     X, Y = data.train.X, data.train.Y
     network = {"hidden": (8,), "dropout": 0.0, "epochs": 8, "random_state": 0}
     plain = MLPClassifier(**network).fit(X, Y)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import spen
-from spen.estimators import fit as fits
+from spen.estimators import runs
 from spen.estimators.progress import SILENT, Lines, showing
 from spen.training.checkpoint import Epoch
 
@@ -59,8 +59,8 @@ def test_the_bar_ends_there_with_rivals_too(told, monkeypatch):
     """A rival's whole training is tried beside the network's; only one of them is refitted."""
     monkeypatch.setattr("spen.estimators.recipe.LINEAR_EPOCHS", 3)
     monkeypatch.setattr("spen.estimators.recipe._epochs", lambda shape, batch: 2)
-    for most in (fits.MOST_TOGETHER, 0):
-        monkeypatch.setattr(fits, "MOST_TOGETHER", most)
+    for most in (runs.MOST_TOGETHER, 0):
+        monkeypatch.setattr(runs, "MOST_TOGETHER", most)
         spen.SPENClassifier(random_state=0, device="cpu", verbose=1).fit(X, Y)
     for done, total in told:
         assert done == total > 0
@@ -81,7 +81,7 @@ def test_a_pipe_gets_a_line_for_each_trial_and_stage(capfd):
 
 
 def test_without_runs_side_by_side_each_is_told(capfd, monkeypatch):
-    monkeypatch.setattr(fits, "MOST_TOGETHER", 0)
+    monkeypatch.setattr(runs, "MOST_TOGETHER", 0)
     spen.SPENClassifier(**QUICK, hidden=(4,), folds=2, verbose=1).fit(X, Y)
     told = capfd.readouterr().err
     for words in ("trying 2 of 3, dropout 0.5, input_dropout 0.2, fold 2 of 2\n",

@@ -9,18 +9,12 @@ from scipy import sparse
 
 import spen
 from spen.estimators.calibration import Calibration
-from spen.estimators.fit import (
-    Fit,
-    HeldOut,
-    Verdict,
-    best_verdict,
-    choose_energy,
-    fit,
-    losses_when_known,
-)
+from spen.estimators.fit import choose_energy, fit
+from spen.estimators.judging import Verdict, best_verdict, losses_when_known
 from spen.estimators.plan import LINEAR, Base, Choice, Shape
 from spen.estimators.predictor import solve
 from spen.estimators.recipe import make_plan
+from spen.estimators.runs import Fit, HeldOut
 
 WIDE = Shape(rows=500, features=2000, labels=20, sparse=True, exclusive=False)
 APART = {"cross_fit": True, "linear_member": True, "folds": 3}
@@ -154,7 +148,7 @@ def test_trials_are_not_trained_again(words, monkeypatch):
 
     monkeypatch.setattr(Fit, "_run", spy)
     # Side by side with others a run differs in its last bits.
-    monkeypatch.setattr("spen.estimators.fit.MOST_TOGETHER", 0)
+    monkeypatch.setattr("spen.estimators.runs.MOST_TOGETHER", 0)
     plan = plan_of(epochs=2)
     plan = replace(plan, choices=(Choice((4,)), Choice((6,))), trial_folds=1, energies=())
 

@@ -9,9 +9,11 @@ import spen
 from spen.batch.context import Context
 from spen.energies.scores import ScoreEnergy
 from spen.estimators import fit as fitting
-from spen.estimators.fit import Fit, fit, sharing_runs
+from spen.estimators import judging
+from spen.estimators.fit import fit
 from spen.estimators.plan import Shape
 from spen.estimators.recipe import make_plan
+from spen.estimators.runs import Fit, sharing_runs
 from spen.features import LabelScores
 from spen.kernels import cpu
 from spen.kernels.interface import StepRule
@@ -106,7 +108,7 @@ def test_energies_that_judge_a_fold_have_not_seen_it(data, monkeypatch):
 @pytest.fixture
 def one_by_one(monkeypatch):
     """Runs are not trained side by side, where they would differ in their last bits."""
-    monkeypatch.setattr("spen.estimators.fit.MOST_TOGETHER", 0)
+    monkeypatch.setattr("spen.estimators.runs.MOST_TOGETHER", 0)
 
 
 @pytest.mark.usefixtures("one_by_one")
@@ -267,6 +269,6 @@ def test_what_is_tried_beside_an_energy_is_judged_by_the_same_rows(monkeypatch):
     monkeypatch.setattr(fitting, "best_verdict", recorded)
     # Of 16 labels, in four blocks with one on in each, 50 rows have 12.5 ones each.
     for enough, rows in ((12, 50), (13, 150)):
-        monkeypatch.setattr(fitting, "ENOUGH_ONES", enough)
+        monkeypatch.setattr(judging, "ENOUGH_ONES", enough)
         spen.SPENClassifier(base=None, random_state=0).fit(data.train.X, data.train.Y)
         assert judged[-1] == [rows, rows]

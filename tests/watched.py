@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import spen
-from spen.estimators import fit, predictor
+from spen.estimators import fit, judging, predictor, runs
 from spen.files import digest
 from spen.metrics import as_array
 
@@ -26,21 +26,21 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.predictions: list[Prediction] = []
-        self.folds: list[tuple[np.ndarray, fit.Folds]] = []
-        solve, hold_out = predictor.solve, fit.Fit.hold_out
+        self.folds: list[tuple[np.ndarray, judging.Folds]] = []
+        solve, hold_out = predictor.solve, runs.Fit.hold_out
 
         def watched_solve(model: spen.SPEN, prediction: Any, inputs: Any, known: Any = None) -> Any:
             weights = digest(model.state_dict().values())
             self.predictions.append((as_array(inputs, np.float32), weights))
             return solve(model, prediction, inputs, known)
 
-        def watched_hold_out(work: fit.Fit, plan: Any, folds: Any, begun: Any = None) -> Any:
+        def watched_hold_out(work: runs.Fit, plan: Any, folds: Any, begun: Any = None) -> Any:
             self.folds.append((as_array(work.rows.X, np.float32), folds))
             return hold_out(work, plan, folds, begun)
 
-        for module in (fit, predictor):
+        for module in (fit, judging, runs, predictor):
             monkeypatch.setattr(module, "solve", watched_solve)
-        monkeypatch.setattr(fit.Fit, "hold_out", watched_hold_out)
+        monkeypatch.setattr(runs.Fit, "hold_out", watched_hold_out)
 
     @property
     def held(self) -> np.ndarray:

@@ -23,11 +23,14 @@ import numpy as np
 import torch
 
 import spen
+from spen.batch.arrays import densified
 from spen.batch.splits import Split
 from spen.estimators.decoding import decode
-from spen.estimators.fit import Fit, cross_fitted, densified, folds_by, judge, sharing_runs
+from spen.estimators.fit import cross_fitted
+from spen.estimators.judging import folds_by, judge
 from spen.estimators.plan import Plan, Shape
 from spen.estimators.recipe import make_plan
+from spen.estimators.runs import Fit, sharing_runs
 from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
 

@@ -38,9 +38,10 @@ from scipy import sparse
 
 import spen
 from spen.batch.splits import Split
-from spen.estimators.fit import Fit, losses_when_known
+from spen.estimators.judging import losses_when_known
 from spen.estimators.plan import Plan, Shape
 from spen.estimators.recipe import make_plan
+from spen.estimators.runs import Fit
 from spen_paper.sets import load
 
 LOG = Path(__file__).with_suffix(".jsonl")

@@ -30,12 +30,13 @@ import numpy as np
 import torch
 
 import spen
+from spen.batch.arrays import densified
 from spen.batch.splits import Split
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import apply_threshold, tune_threshold
-from spen.estimators.fit import densified, start_at_frequencies
 from spen.estimators.plan import Prediction
 from spen.estimators.predictor import solve
+from spen.estimators.runs import start_at_frequencies
 from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
 from spen_paper.bench.model import PAPERS_RULE

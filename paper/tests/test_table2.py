@@ -11,7 +11,7 @@ import torch
 from problems import all_labelings
 
 import spen
-from spen.estimators import fit
+from spen.estimators import runs
 from spen_paper import plots
 from spen_paper.cli import table2 as command
 from spen_paper.records import Records
@@ -112,13 +112,13 @@ def test_the_decay_is_the_best_on_held_out_rows_and_the_larger_of_equal_ones():
 
 def test_the_energy_learns_from_scores_of_rows_that_their_regression_has_not_seen(monkeypatch):
     machine = quick("spen-best")
-    calls, original = [], fit.train
+    calls, original = [], runs.train
 
     def recorded(model, stages, rows, *others, **options):
         calls.append(rows)
         return original(model, stages, rows, *others, **options)
 
-    monkeypatch.setattr(fit, "train", recorded)
+    monkeypatch.setattr(runs, "train", recorded)
     trained = train_by(machine.plan(), ROWS, seed=0)
     (over,) = calls
     seen = Standardised().fit(ROWS)[1].X
@@ -137,7 +137,7 @@ def test_the_energy_learns_from_scores_of_rows_that_their_regression_has_not_see
 
 
 def test_kernels_choose_their_ridge_by_the_regression_alone(monkeypatch):
-    monkeypatch.setattr(fit, "train", lambda *_, **__: pytest.fail("trained an energy"))
+    monkeypatch.setattr(runs, "train", lambda *_, **__: pytest.fail("trained an energy"))
     machine = quick("spen-best", decays=(0.1, 1e4))
     plan, errors = choose_decay(machine, ROWS, seed=0)
     assert decay_of(plan) == plan.base.ridge == 0.1

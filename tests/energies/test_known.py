@@ -7,7 +7,7 @@ import torch
 import spen
 from spen.baselines import KnownLabelsClassifier
 from spen.batch.context import Context
-from spen.estimators import fit
+from spen.estimators import runs
 from spen.estimators.plan import Shape
 
 F, L = 5, 4
@@ -200,8 +200,8 @@ def test_trials_are_judged_by_hidden_labels(monkeypatch):
         # The third is made out to be the best.
         return losses + (len(seen) != 3)
 
-    judge = fit.losses_when_known
-    monkeypatch.setattr(fit, "losses_when_known", watched)
+    judge = runs.losses_when_known
+    monkeypatch.setattr(runs, "losses_when_known", watched)
     clf = KnownLabelsClassifier(hidden=(8,), epochs=2, random_state=0)
     clf.fit(data.train.X, data.train.Y)
     choices = clf.plan(Shape(1100, 64, 16, False, False)).choices

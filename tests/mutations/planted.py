@@ -26,7 +26,7 @@ ENERGIES = "tests/energies/test_energies.py"
 DESCENT = "tests/inference/test_descent.py"
 FORMULAS = f"{ENERGIES}::test_energies_are_the_formulas_of_their_docstrings"
 HELD_OUT = "tests/test_leaks.py::test_held_out_labels_change_nothing_that_was_trained_without_them"
-FIT = f"{SRC}/estimators/fit.py"
+RUNS = f"{SRC}/estimators/runs.py"
 
 PLANTED = (
     Planted(
@@ -120,19 +120,19 @@ PLANTED = (
         "tests/test_metrics.py",
     ),
     Planted(
-        FIT,
+        RUNS,
         "runs.append(self.run(plan, kept, watched))",
         "runs.append(self.run(plan, None, watched))",
         f"{HELD_OUT}[SPEN, hinge]",
     ),
     Planted(
-        FIT,
+        RUNS,
         "start_at_frequencies(model, self.rows.Y[kept], plan.stages[0].objective)",
         "start_at_frequencies(model, self.rows.Y, plan.stages[0].objective)",
         f"{HELD_OUT}[MLP]",
     ),
     Planted(
-        FIT,
+        RUNS,
         "rows = self.rows.rows(numbers)\n        soft = torch.cat(softs)",
         "rows = self.rows.rows(np.arange(len(numbers)))\n        soft = torch.cat(softs)",
         "paper/tests/test_leaks.py::"

@@ -21,8 +21,8 @@ from spen.batch.splits import Split
 from spen.data.dataset import Dataset, join
 from spen.data.load import load_dataset
 from spen.estimators.base import LabelClassifier
-from spen.estimators.fit import SHARED
 from spen.estimators.plan import Plan, Shape
+from spen.estimators.runs import SHARED
 from spen.estimators.scaling import Scaling
 from spen.metrics import score_all
 from spen_paper.records import Record, Records, brief, identity

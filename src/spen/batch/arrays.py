@@ -187,3 +187,8 @@ def object_array(items: Sequence[Any]) -> np.ndarray:
     for position, item in enumerate(items):
         array[position] = item
     return array
+
+
+def densified(labels: Any) -> np.ndarray:
+    """Return labels as a dense array of float32, nan where they are missing."""
+    return np.asarray(labels.toarray() if sparse.issparse(labels) else labels, dtype=np.float32)

@@ -39,7 +39,7 @@ def evaluate(
     """
     import numpy as np
 
-    from spen.estimators.fit import densified
+    from spen.batch.arrays import densified
     from spen.estimators.model_file import load_classifier as load
     from spen.metrics import score_all
 
@@ -94,8 +94,8 @@ def _held(classifier: LabelClassifier, rows: Split, known: str) -> Any:
     """Return the labels that are told, (n, L) of 1, 0 and nan, by what ``--known`` says."""
     import numpy as np
 
+    from spen.batch.arrays import densified
     from spen.errors import InputError
-    from spen.estimators.fit import densified
     from spen.estimators.targets import align_known
 
     if "=" in known or is_file(known):

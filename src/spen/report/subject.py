@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from spen.batch.arrays import densified
 from spen.batch.splits import Split
 from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
 from spen.estimators.base import LabelClassifier
-from spen.estimators.fit import densified
 from spen.estimators.predictor import Predictor, solve
 from spen.inference.base import Solution
 from spen.inference.descent import Descent

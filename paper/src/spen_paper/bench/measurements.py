@@ -17,8 +17,8 @@ from torch import Tensor
 
 import spen
 from spen import Descent, Problem, Solution, Split, Stage, Stopping, train
+from spen.batch.arrays import densified
 from spen.estimators.decoding import apply_threshold, tune_threshold
-from spen.estimators.fit import densified
 from spen_paper.bench.model import Backend, RuleName, TimedModel, batch_of
 from spen_paper.bench.timing import Effort, Timings, exponent, free_bytes, interleave, timed
 

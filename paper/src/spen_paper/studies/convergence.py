@@ -16,10 +16,10 @@ from torch import Tensor
 
 import spen
 from spen import Context, Descent, Inference, MirrorBundle, Polished, Solution, Split, Stopping
+from spen.batch.arrays import densified
 from spen.cli.show import say, text_table
 from spen.estimators.base import LabelClassifier
 from spen.estimators.decoding import apply_threshold, tune_threshold
-from spen.estimators.fit import densified
 from spen.estimators.plan import HELD_OUT
 from spen.model import usable_device
 from spen_paper.bench.model import PAPERS_RULE, batch_of, paper_model

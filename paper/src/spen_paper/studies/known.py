@@ -17,10 +17,10 @@ import numpy as np
 import spen
 from spen import Dataset, Split
 from spen.baselines import KnownLabelsClassifier
+from spen.batch.arrays import densified
 from spen.cli.show import say, text_table
 from spen.errors import choose
 from spen.estimators.base import LabelClassifier
-from spen.estimators.fit import densified
 from spen.metrics import calibration_error, example_f1
 from spen.model import usable_device
 from spen_paper import sets

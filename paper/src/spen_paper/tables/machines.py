@@ -14,10 +14,11 @@ import spen
 from spen import Split
 from spen.errors import choose
 from spen.estimators.calibration import Calibration
-from spen.estimators.fit import Fit, folds_by
+from spen.estimators.judging import folds_by
 from spen.estimators.plan import Base, Choice, Plan, Prediction
 from spen.estimators.predictor import Predictor
 from spen.estimators.progress import SILENT, Progress
+from spen.estimators.runs import Fit
 from spen.estimators.scaling import AS_THEY_ARE
 from spen_paper.settings import build, read_energy, read_rows, read_solver, read_stage
 from spen_paper.tables.protocol import held_out_plan

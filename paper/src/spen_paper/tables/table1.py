@@ -13,7 +13,7 @@ from spen import Dataset, InputError
 from spen.cli.show import text_table
 from spen.errors import choose
 from spen.estimators.base import LabelClassifier
-from spen.estimators.fit import sharing_runs
+from spen.estimators.runs import sharing_runs
 from spen.model import usable_device
 from spen_paper import fits
 from spen_paper.figures import difference, mean_and_deviation, say_table
