@@ -22,7 +22,7 @@ test: $(STAMP)
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-extras: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,serve]'
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras
 
 torture: $(STAMP)
