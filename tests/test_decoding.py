@@ -17,6 +17,7 @@ from spen.estimators.decoding import (
     expected_f1,
     tune_empty,
     tune_label_thresholds,
+    tune_row_threshold,
     tune_threshold,
 )
 
@@ -126,6 +127,27 @@ def test_no_single_label_threshold_could_be_better(rows, labels, seed):
         if truth[:, label].any():
             changed[label] = other
         assert spen.example_f1(truth, apply_threshold(soft, changed)) <= score + 1e-9
+
+
+@given(sizes, st.sampled_from([0.0, 0.3]))
+def test_thresholds_of_rows_are_the_best_of_all_that_are_tried(size, missing):
+    truth, soft = draw(*size, missing=missing)
+    truth[0, 0] = 1
+    tuned, score = tune_row_threshold(truth, soft)
+    assert score == spen.example_f1(truth, decoding.decode(soft, "row_threshold", tuned))
+    largest = np.maximum(soft.max(1, keepdims=True), np.finfo(soft.dtype).tiny)
+    for power, threshold in product(decoding.POWERS, THRESHOLDS):
+        labels = soft / largest**power > np.asarray(threshold, soft.dtype)
+        assert spen.example_f1(truth, labels) <= score
+    assert score >= tune_threshold(truth, soft)[1]
+
+
+def test_a_row_threshold_follows_rows_of_different_scale():
+    truth = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0]])
+    soft = np.array([[0.9, 0.7, 0.3], [0.3, 0.1, 0.0], [0.9, 0.8, 0.3], [0.3, 0.1, 0.0]])
+    assert tune_threshold(truth, soft)[1] < 1
+    assert tune_row_threshold(truth, soft)[1] == 1
+    assert decoding.decode(np.zeros((1, 3)), "row_threshold", np.array([0.2, 1.0])).sum() == 0
 
 
 def test_labels_of_different_scale_get_different_thresholds():

@@ -62,7 +62,9 @@ def test_it_beats_its_own_local_part_where_labels_depend_on_each_other():
     assert scores["label"] > scores["local"] + 0.03
 
 
-@pytest.mark.parametrize("decoding", ["threshold", "label_thresholds", "expected_f1"])
+@pytest.mark.parametrize(
+    "decoding", ["threshold", "label_thresholds", "row_threshold", "expected_f1"]
+)
 def test_predict_decodes_what_predict_proba_returns(data, decoding):
     clf = spen.SPENClassifier(decoding=decoding, **QUICK).fit(data.train.X, data.train.Y)
     soft, hard = clf.predict_proba(data.test.X), clf.predict(data.test.X)
@@ -70,6 +72,11 @@ def test_predict_decodes_what_predict_proba_returns(data, decoding):
     scores = clf.decision_function(data.test.X)
     if decoding == "expected_f1":
         assert np.array_equal(np.argsort(scores, 1), np.argsort(soft, 1))
+    elif decoding == "row_threshold":
+        threshold, power = clf.tuned_
+        relative = soft / soft.max(1, keepdims=True) ** power
+        assert np.array_equal(hard, relative > np.float32(threshold))
+        assert np.array_equal(hard, scores > 0)
     else:
         assert np.shape(clf.tuned_) == ((16,) if decoding == "label_thresholds" else ())
         assert np.array_equal(hard, soft > np.float32(clf.tuned_))

@@ -48,6 +48,7 @@ VARIANTS = {
     "plain": {},
     "threshold": {"decoding": "threshold"},
     "label thresholds": {"decoding": "label_thresholds", "refit": False},
+    "row threshold": {"decoding": "row_threshold", "refit": False},
     "hinge": {
         "objective": "hinge",
         "inference": spen.Descent(stopping=spen.Stopping(500, require="both")),

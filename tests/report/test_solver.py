@@ -160,6 +160,7 @@ def test_every_rule_answers_as_python_does(rule, names, tau, fixed, held):
 SETTINGS = {
     "the default": {},
     "label thresholds": {"decoding": "label_thresholds"},
+    "row threshold": {"decoding": "row_threshold"},
     "hinge": {"objective": "hinge", "decoding": "threshold"},
     "bundle": {"objective": spen.Hinge(entropy=1.0), "inference": spen.Descent()},
     "conditional": {"energy": "conditional"},

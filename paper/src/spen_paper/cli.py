@@ -48,7 +48,7 @@ def table1(
         device: auto, cpu or cuda.
         out: The folder for records; runs that are there already are not made again.
         study: In place of the table, a study of where the energy pays, or of what methods cost:
-            learning-curves, width, known-labels, ablation, costs.
+            learning-curves, width, known-labels, ablation, control, costs.
     """
     from spen_paper.tables import table1 as module
 

@@ -24,7 +24,9 @@ def fit(
     metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] | None = None,
     energy: Literal["auto", "label", "conditional", "convex", "pairwise", "local"] | None = None,
     objective: Literal["unrolled", "f1", "end_to_end", "hinge"] | None = None,
-    decoding: Literal["auto", "threshold", "label_thresholds", "expected_f1", "half", "joint"]
+    decoding: Literal[
+        "auto", "threshold", "label_thresholds", "row_threshold", "expected_f1", "half", "joint"
+    ]
     | None = None,
     hidden: str = "auto",
     dropout: float | None = None,

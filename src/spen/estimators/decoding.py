@@ -24,7 +24,7 @@ from spen.metrics import (
     soft_numbers,
 )
 
-DECODINGS = ("threshold", "label_thresholds", "expected_f1", "half", "joint")
+DECODINGS = ("threshold", "label_thresholds", "row_threshold", "expected_f1", "half", "joint")
 """How a classifier may find labels. All but "joint", the labelling of the lowest energy, look at
 probabilities alone."""
 
@@ -39,6 +39,9 @@ BEST_FOR = {
 
 _TINY = np.finfo(float).tiny
 
+POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Of a row's largest probability, by which its threshold goes (see ``relative_to_row``)."""
+
 LARGEST_EMPTY = 10.0
 """The most by which empty label sets are taken to be likelier than for independent labels."""
 
@@ -49,7 +52,8 @@ def decode(soft: Any, decoding: str, tuned: Any) -> np.ndarray:
     Args:
         soft: (n, L) probabilities.
         decoding: one of DECODINGS.
-        tuned: the threshold or thresholds; for "expected_f1" how likely empty rows are.
+        tuned: the threshold or thresholds; for "row_threshold" the threshold and the power; for
+            "expected_f1" how likely empty rows are.
     """
     if decoding == "expected_f1":
         return expected_f1(soft, empty=tuned)
@@ -58,13 +62,17 @@ def decode(soft: Any, decoding: str, tuned: Any) -> np.ndarray:
             'The decoding "joint" is the labelling of the lowest energy, which probabilities '
             "do not tell. Call predict(X), or choose another decoding."
         )
+    if decoding == "row_threshold":
+        # A NumPy number would make float32 float64, in which ties fall differently.
+        threshold, power = map(float, tuned)
+        return apply_threshold(relative_to_row(soft, power), threshold)
     return apply_threshold(soft, tuned)
 
 
 def tune_decodings(truth: Any, soft: Any, decodings: Sequence[str], metric: str) -> dict[str, Any]:
     """Return what decodings choose on held-out rows (see ``decode``), by their names.
 
-    What takes long, a threshold for each label, is tuned only where it is asked for.
+    What takes long, thresholds of labels and of rows, is tuned only where it is asked for.
 
     Args:
         truth: (n, L) of 0 and 1; nan marks a missing label.
@@ -80,6 +88,8 @@ def tune_decodings(truth: Any, soft: Any, decodings: Sequence[str], metric: str)
     if "label_thresholds" in decodings:
         tune = tune_macro_thresholds if metric == "macro_f1" else tune_label_thresholds
         tuned["label_thresholds"] = tune(truth, soft)[0]
+    if "row_threshold" in decodings:
+        tuned["row_threshold"] = tune_row_threshold(truth, soft, score=METRICS[metric])[0]
     if "joint" in decodings:
         tuned["joint"] = 0.0
     return tuned
@@ -138,6 +148,37 @@ def tune_threshold(
     best = np.flatnonzero(scores == scores.max())
     middle = best[len(best) // 2]
     return float(candidates[middle]), float(scores[middle])
+
+
+def relative_to_row(soft: Any, power: float) -> np.ndarray:
+    """Return soft predictions over the largest of their row, to some power.
+
+    One threshold t on them is the threshold t · max(p)^power on the row itself: a row that has a
+    strong label needs more to take another one.
+
+    >>> relative_to_row([[0.8, 0.4]], 1.0)
+    array([[1. , 0.5]])
+    """
+    values = soft_numbers(soft)
+    largest = values.max(axis=1, keepdims=True) if values.size else np.ones((len(values), 1))
+    return values / np.maximum(largest, np.finfo(values.dtype).tiny) ** power
+
+
+def tune_row_threshold(
+    truth: Any, soft: Any, *, score: Callable[[Any, Any], float] = example_f1
+) -> tuple[np.ndarray, float]:
+    """Return the threshold and the power of rows (see ``relative_to_row``) with the best score on
+    held-out data, and that score.
+
+    The power 0 is one threshold for all rows, so the score is never below that one's.
+
+    >>> tune_row_threshold([[1, 0], [1, 1]], [[0.9, 0.5], [0.4, 0.3]])
+    (array([0.65, 1.  ]), 1.0)
+    """
+    found = [tune_threshold(truth, relative_to_row(soft, c), score=score) for c in POWERS]
+    best = int(np.argmax([value for _, value in found]))
+    threshold, value = found[best]
+    return np.array([threshold, POWERS[best]]), value
 
 
 def tune_label_thresholds(

@@ -197,8 +197,9 @@ def _rebuild(
             raise CheckpointError(f"Its {name} is no such array as there must be.")
         return values if shape else values.item()
 
+    sizes = {"label_thresholds": (size,), "row_threshold": (2,)}
     tuned = {
-        name: array(f"tuned/{name}", *((size,) if name == "label_thresholds" else ()), least=0)
+        name: array(f"tuned/{name}", *sizes.get(name, ()), least=0)
         for name in DECODINGS
         if f"tuned/{name}" in tensors
     }

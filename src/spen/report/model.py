@@ -19,6 +19,7 @@ from spen.training.checkpoint import History
 DECODINGS = {
     "threshold": "one threshold for all labels",
     "label_thresholds": "a threshold for each label",
+    "row_threshold": "a threshold for each row, by its largest probability",
     "expected_f1": "the labels of largest expected F1",
     "half": "the labels that are more probable than not",
     "joint": "the labelling of the lowest energy",

@@ -86,6 +86,7 @@ def study_named(name: str) -> Callable[..., None]:
 
     Each takes ``dataset``, ``seeds``, ``device`` and ``out``, and prints and draws by itself.
     """
+    from spen_paper.studies.control import control
     from spen_paper.studies.known_labels import known_labels
     from spen_paper.studies.study import ablation, learning_curves, width
 
@@ -94,6 +95,7 @@ def study_named(name: str) -> Callable[..., None]:
         "width": width,
         "known-labels": known_labels,
         "ablation": ablation,
+        "control": control,
         "costs": costs,
     }
     return choose(name, studies, "study")

@@ -217,6 +217,14 @@ const spenSolver = (() => {
   // From probabilities to labels: see spen.decoding.
   function decode(p, { name, tuned }) {
     const n = p.length, on = new Uint8Array(n);
+    if (name === "row_threshold") {
+      const [threshold, power] = tuned;
+      let most = 0;
+      for (let i = 0; i < n; i++) most = Math.max(most, p[i]);
+      const bar = threshold * Math.pow(most, power);
+      for (let i = 0; i < n; i++) on[i] = p[i] > bar ? 1 : 0;
+      return on;
+    }
     if (name !== "expected_f1") {
       for (let i = 0; i < n; i++) on[i] = p[i] > (Array.isArray(tuned) ? tuned[i] : tuned) ? 1 : 0;
       return on;
