@@ -7,6 +7,7 @@ import pytest
 import tiny_settings as tiny
 
 import spen
+from spen.energies.base import energy_terms
 from spen_paper.fits import plan_of
 from spen_paper.studies import control, study
 from spen_paper.studies.variants import changed
@@ -46,5 +47,5 @@ def test_the_control_has_the_same_stage_and_no_other_difference():
     assert plans[0].stages == plans[1].stages
     assert plans[0].prediction == plans[1].prediction
     without.fit(tiny.DATA.train.X, tiny.DATA.train.Y)
-    kinds = {type(term) for term in spen.energies.base.energy_terms(without.model_.energy)}
+    kinds = {type(term) for term in energy_terms(without.model_.energy)}
     assert kinds == {spen.ScoreEnergy, control.NoEnergy}

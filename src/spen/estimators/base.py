@@ -689,7 +689,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
         scores = log_odds(probabilities)
         if self.plan_.decoding == "row_threshold":
-            threshold, power = self.tuned_
+            threshold, power = np.asarray(self.tuned_)
             largest = probabilities.max(axis=1, keepdims=True)
             return scores - log_odds(threshold * largest**power)
         thresholds = self.plan_.decoding in ("threshold", "label_thresholds")
