@@ -83,6 +83,20 @@ def test_predict_decodes_what_predict_proba_returns(data, decoding):
         assert np.array_equal(hard, scores > 0)
 
 
+def test_labels_that_are_told_are_not_scored(data, fitted):
+    X, Y = data.test.X, np.asarray(data.test.Y, float)
+    name = fitted.label_names_.tolist()[2]
+    known = np.full(Y.shape, np.nan)
+    known[:, 2] = Y[:, 2]
+    truth = np.where(np.isnan(known), Y, np.nan)
+    expected = spen.example_f1(truth, fitted.predict(X, known))
+    assert fitted.score(X, Y, known=known) == expected
+    each = [{name: value} for value in Y[:, 2].tolist()]
+    assert fitted.score(X, sparse.csr_matrix(Y), known=each) == expected
+    with pytest.raises(spen.InputError, match="none is left to score"):
+        fitted.score(X, Y, known=Y)
+
+
 def test_decoding_takes_a_row_of_probabilities_for_each_example(data, fitted):
     soft = fitted.predict_proba(data.test.X)
     assert np.array_equal(fitted.decode(soft.tolist()), fitted.decode(soft))

@@ -187,6 +187,14 @@ def test_tables_are_encoded():
     assert len(issues) == 3
 
 
+def test_issues_can_be_gone_through_and_made_a_frame(fitted, planted):
+    issues = fitted.label_issues(DATA.test.X, planted.given, unseen=True, top=5)
+    frame = issues.to_frame()
+    assert list(frame.columns) == ["row", "label", "given", "probability"]
+    assert frame["label"].tolist() == issues.label_names.tolist()
+    assert [tuple(issue) for issue in issues] == list(frame.itertuples(index=False, name=None))
+
+
 def test_the_longest_lists_are_cut_when_printed():
     count = 12
     numbers = np.arange(count)

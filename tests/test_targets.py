@@ -200,6 +200,15 @@ def test_known_labels_may_be_dicts():
             align_known(known, names, 2)
 
 
+def test_known_labels_may_be_a_series_or_an_array_of_dicts():
+    rows, names = [{"sea": 1}, {"sun": 0}], np.array(["sea", "sun"])
+    wanted = align_known(rows, names, 2)
+    array = np.empty(2, object)
+    array[:] = rows
+    for known in (pd.Series(rows), array):
+        np.testing.assert_array_equal(align_known(known, names, 2), wanted)
+
+
 def test_a_label_that_a_row_names_twice_counts_once_and_is_told():
     with pytest.warns(DataConversionWarning, match=r"^Row 1 names 'b' twice; a label counts once"):
         twice = read_targets([["a"], ["b", "c", "b"]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import spen
-from spen.cli.app import in_options
+from spen.cli.app import in_options, main
 from spen.cli.fit import fit
 from spen.estimators.plan import Shape
 from spen.estimators.recipe import ENERGIES, make_plan
@@ -217,6 +217,16 @@ def test_messages_speak_of_options(folder, options, words):
 )  # fmt: skip
 def test_words_become_options_where_they_are_settings(tokens, said, expected):
     assert in_options(said, tokens) == expected
+
+
+@pytest.mark.parametrize(
+    "words", ["ask model.spen rows.csv --row 1.5", "fit train.csv --epochs 2.5"]
+)
+def test_whole_numbers_are_not_rounded(words, capsys):
+    with pytest.raises(SystemExit):
+        main(words.split())
+    option, value = words.split()[-2:]
+    assert f"{option} must be a whole number; received {value}." in capsys.readouterr().err
 
 
 def test_warnings_are_a_line_of_ours(folder, monkeypatch):

@@ -10,9 +10,9 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, convert
 
 import spen
 from spen.cli import data as data_commands
@@ -45,8 +45,21 @@ def _missing(name: str) -> Callable[..., None]:
     return command
 
 
+def _exactly(type_: Any, tokens: Sequence[Any]) -> Any:
+    """Convert what was typed; cyclopts by itself rounds 1.5 where a whole number is wanted."""
+    for token in tokens if type_ is int else ():
+        try:
+            whole = float(token.value).is_integer()
+        except ValueError:
+            continue  # what else an int may look like, cyclopts knows
+        if not whole:
+            raise SpenError(f"{token.keyword} must be a whole number; received {token.value}.")
+    return convert(type_, tokens)
+
+
 app = App(
     name="spen",
+    default_parameter=Parameter(converter=_exactly),
     help="Structured Prediction Energy Networks: learned energies for structured prediction.",
     version=spen.__version__,
     suppress_keyboard_interrupt=False,

@@ -96,7 +96,10 @@ def _row_of(
 
 def _answer(question: Question) -> str:
     """Return what the person at the terminal answers, one of ANSWERS."""
-    words = f"{visible(str(question.label))} ({100 * question.probability:.0f} % likely)?"
+    likely = f"{100 * question.probability:.0f} % likely"
+    told = f"{question.gain:.3f} nats" if question.gain >= 5e-4 else "nothing"
+    gain = f"the answer tells {told} about the others"
+    words = f"{visible(str(question.label))}? ({likely}; {gain})"
     while True:
         _tell(f"{words} [yes/no/skip/stop] ", end="")
         line = sys.stdin.readline() if sys.stdin is not None else ""

@@ -24,7 +24,7 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from spen.batch.arrays import unmasked
+from spen.batch.arrays import densified, unmasked
 from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
@@ -344,7 +344,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         return [[names[i] for i in row] for row in order.tolist()]
 
     @ends_with_python
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None, known: Any = None) -> float:
         """Return the score of what is predicted, by ``metric``; for classes the accuracy.
 
         Args:
@@ -352,8 +352,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             y: labels in any form that ``fit`` takes. A label that ``fit`` has not seen counts as
                 one that was missed, and nan as one that is not known.
             sample_weight: (n,) how much each row counts.
+            known: labels that are told, as ``predict`` takes them; they are not scored.
         """
-        return score_by(self.plan_.metric, *self._judged(X, y), sample_weight)
+        return score_by(self.plan_.metric, *self._judged(X, y, known), sample_weight)
 
     def decision_function(self, X: Any, known: Any = None) -> np.ndarray:
         """Return scores (n, L): log-odds, less those of the threshold where there is one.
@@ -699,14 +700,23 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         exclusive, (inputs, _) = self._fitted().exclusive, self._inputs(X)
         return inputs, align(Y, self.label_names_, exclusive, inputs.shape[0], missing=missing)
 
-    def _judged(self, X: Any, y: Any) -> tuple[Any, Any]:
+    def _judged(self, X: Any, y: Any, known: Any = None) -> tuple[Any, Any]:
         """Return the truth and the prediction, both with the model's labels as their first
-        columns; labels that only the truth has come after them, and are never predicted."""
+        columns; labels that only the truth has come after them, and are never predicted.
+
+        Labels that are told are missing in the truth.
+        """
         names, exclusive = self.label_names_, self._fitted().exclusive
-        found = self.predict(X) if exclusive else self.predict(X, sparse=True)
+        found = self.predict(X, known) if exclusive else self.predict(X, known, sparse=True)
         labels = align(found, names, exclusive, found.shape[0])
         truth = align(y, names, exclusive, found.shape[0], truth=True)
         labels.resize(truth.shape)
+        if known is not None:
+            told = ~np.isnan(align_known(known, names, found.shape[0]))
+            truth = np.array(densified(truth), float)
+            truth[:, : len(names)][told] = np.nan
+            if np.isnan(truth).all():
+                raise InputError("known tells all labels of all rows: none is left to score.")
         return truth, labels
 
     def _framed(self, values: np.ndarray, X: Any) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +35,15 @@ _COLUMNS = ("row", "label", "given", "probability")
 """What each issue has one of."""
 
 
+class Issue(NamedTuple):
+    """A decision that is probably wrong: see ``LabelIssues``; its label by name."""
+
+    row: int
+    label: Any
+    given: float
+    probability: float
+
+
 @dataclass(frozen=True)
 class LabelIssues:
     """Decisions that are probably wrong, the most probable first.
@@ -52,6 +62,8 @@ class LabelIssues:
     0    sea    1      60.0 %
     >>> len(issues.head(1)), issues.label_names.tolist()
     (1, ['sun', 'sea'])
+    >>> [issue.label for issue in issues if not issue.given]
+    ['sun']
     """
 
     row: np.ndarray
@@ -70,6 +82,19 @@ class LabelIssues:
 
     def __len__(self) -> int:
         return len(self.row)
+
+    def __iter__(self) -> Iterator[Issue]:
+        columns = (self.row, self.label_names, self.given, self.probability)
+        return itertools.starmap(Issue, zip(*(each.tolist() for each in columns), strict=True))
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with the columns row, label (its name), given, probability."""
+        from pandas import DataFrame
+
+        names = dict.fromkeys(_COLUMNS) | {"label": self.label_names}
+        return DataFrame(
+            {name: getattr(self, name) if v is None else v for name, v in names.items()}
+        )
 
     @property
     def label_names(self) -> np.ndarray:

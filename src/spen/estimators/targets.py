@@ -371,7 +371,7 @@ def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
 
     Args:
         known: such a matrix, a DataFrame of some of its columns, a dict from labels to 1 or 0 that
-            holds for all rows, or a list of such dicts, one for each row.
+            holds for all rows, or a list or a Series of such dicts, one for each row.
         names: the labels of the model.
         rows: how many rows there must be.
 
@@ -379,8 +379,12 @@ def align_known(known: Any, names: np.ndarray, rows: int) -> np.ndarray:
     array([[ 1., nan],
            [ 1., nan]], dtype=float32)
     """
-    if hasattr(known, "columns") and hasattr(known, "to_numpy"):
-        matrix = _place(numbers(known, "known"), list(known.columns), names, fill=np.nan)
+    if not isinstance(known, list | tuple | Mapping) and np.ndim(known) == 1:
+        # An array or a Series of dicts.
+        known = list(known)
+    columns = getattr(known, "columns", None)
+    if columns is not None:
+        matrix = _place(numbers(known, "known"), list(columns), names, fill=np.nan)
     elif sparse.issparse(known):
         raise InputError(
             "known must be dense: 1, 0, or nan for a label to infer. In a sparse matrix a label "

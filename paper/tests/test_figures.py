@@ -1,0 +1,147 @@
+"""Every figure of README's tables, and of the tables that back its claims, is that of a record.
+
+A table in a text is compared with what the command that it names prints from committed records.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spen_paper import fits
+from spen_paper.figures import mean_and_deviation
+from spen_paper.studies import known
+from spen_paper.tables import table1
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "paper/records"
+NUMBER = re.compile(r"[+−-]?\d*\.\d+|[+−-]?\d+")
+
+
+def numbers(text: str) -> list[float]:
+    """Return the numbers of a text, in their order."""
+    return [float(each.replace("−", "-")) for each in NUMBER.findall(text)]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def table(path: str, header: str) -> list[list[str]]:
+    """Return the cells of a table in a text, which is found by how its header begins."""
+    lines = (ROOT / path).read_text().splitlines()
+    [first] = [number for number, line in enumerate(lines) if line.startswith(header)]
+    rows = []
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            return rows
+        rows.append(cells(line))
+    return rows
+
+
+def lines_of(folder: str, name: str = "records.jsonl") -> list[dict]:
+    return [json.loads(line) for line in (RECORDS / folder / name).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def minutes():
+    sys.path.insert(0, str(ROOT / "paper/scripts"))
+    try:
+        import first_minutes
+    finally:
+        sys.path.pop(0)
+    return first_minutes
+
+
+def test_readme_compares_as_the_script_prints(minutes, capsys):
+    minutes.show(lines_of("first-minutes"))
+    printed = [cells(line) for line in capsys.readouterr().out.splitlines() if "|" in line]
+    keys = {"Yeast": "yeast-test", "Slashdot": "slashdot-test", "Bibtex": "bibtex-test"}
+    keys["scikit-learn's generator"] = "generated"
+    metrics = {"F1": "f1", "rows with every label right": "subset"}
+    found, name = 0, ""
+    for what, metric, theirs, ours in table("README.md", "| | metric |"):
+        name = keys[what.split(",")[0]] if what else name
+        rows = [row for row in printed if row[:2] == [name, metrics[metric]]]
+        alone, beside = rows
+        # The best of all rivals stands in README, with its name.
+        rivals = [numbers(cell.partition("(")[0]) for cell in beside[2:-1] if cell != "not run"]
+        assert numbers(theirs) == max(rivals, key=lambda pair: pair[0]), (what, metric)
+        assert numbers(ours) == numbers(alone[3]) == numbers(beside[-1]), (what, metric)
+        found += 1
+    assert found >= 7
+
+
+def of_table1(dataset: str, method: str, decoding: str) -> list[float]:
+    wanted = {"experiment": "table1", "dataset": dataset, "method": method, "decoding": decoding}
+    records = [r for r in lines_of("table1") if all(r[k] == v for k, v in wanted.items())]
+    return [record["metrics"]["f1"] for record in records]
+
+
+def test_table_1_is_that_of_its_records():
+    by_title = {title: name for name, title in table1.TITLES.items()}
+    checked = 0
+    for title, *columns in table("docs/reproduce.md", "|                                 | Bib"):
+        if title not in by_title:
+            continue
+        for dataset, part in zip(("bibtex", "delicious"), (columns[:3], columns[3:]), strict=True):
+            paper = table1.PAPER[dataset].get(by_title[title])
+            assert numbers(part[0]) == ([] if paper is None else [paper])
+            for decoding, cell in zip(fits.DECODINGS, part[1:], strict=True):
+                scores = of_table1(dataset, by_title[title], decoding)
+                assert numbers(cell) == numbers(mean_and_deviation(scores)), (title, dataset)
+                checked += 1
+    assert checked == 4 * len(by_title)
+
+
+def test_what_readme_says_of_table_1_is_in_its_records():
+    text = " ".join((ROOT / "README.md").read_text().split())
+    [found] = re.findall(r"Bibtex has (.*?) \(.*?Delicious (.*?) \(", text)
+    for dataset, words in zip(("bibtex", "delicious"), found, strict=True):
+        scores = of_table1(dataset, "spen-best", "threshold")
+        assert numbers(words) == numbers(mean_and_deviation(scores))
+
+
+def known_records(dataset: str) -> list[dict]:
+    """Return the records of each seed, by method."""
+    seeds: dict[int, dict] = {}
+    titles = {"SPENClassifier": "spen", "KnownLabelsClassifier": "conditional"}
+    for record in lines_of("known"):
+        if record["dataset"] == dataset:
+            seeds.setdefault(record["seed"], {})[record["method"]] = record
+            assert record["method"] == "local" or (
+                titles[record["settings"]["classifier"]] == record["method"]
+            )
+    return list(seeds.values())
+
+
+SHOWN = {"nothing": "0 %", "1 of the true labels": "1 named", "2": "2 named", "3": "3 named"}
+
+
+@pytest.mark.parametrize("dataset", sorted({r["dataset"] for r in lines_of("known")}))
+def test_tables_of_known_labels_are_those_of_their_records(dataset):
+    found, heading = known_records(dataset), f"| {dataset}: known |"
+    rows = table("docs/classifier.md" if dataset == "yeast" else "docs/reproduce.md", heading)
+    assert len(rows) == len(known.REVEALINGS)
+    for words, *columns in rows:
+        way = SHOWN.get(words, words)
+        for name, cell in zip(known.MADE, columns, strict=False):
+            assert np.allclose(
+                numbers(cell), [*map(float, known._means(found, name, way))], atol=6e-5
+            ), (dataset, words, name)
+        assert numbers(columns[3]) == numbers(known.relative_gap(found, way)), (dataset, words)
+
+
+def test_what_readme_says_of_known_labels_is_in_the_records():
+    text = " ".join((ROOT / "README.md").read_text().split())
+    [(half, scores, told)] = re.findall(
+        r"half of Yeast's labels told, .*? log loss of (\.\d+), .*? have (\.\d+) .*? has (\.\d+)",
+        text,
+    )
+    found = known_records("yeast")
+    for name, words in zip(known.MADE, (half, told, scores), strict=True):
+        mean = float(known._means(found, name, "50 %")[0])
+        assert float(words) == pytest.approx(mean, abs=6e-4)
