@@ -2,12 +2,15 @@
 
     python paper/scripts/costs.py memory [--rows 100000] [--features 200000] [--entries 50]
     python paper/scripts/costs.py bookmarks [--rows 87856] [--method spen-paper]
+    python paper/scripts/costs.py labels [--epochs 1] [--dataset debian-depends]
     python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--width 500]
 
 memory: the peak of a fit and a prediction on wide sparse rows, that of the whole process, the data
 included. bookmarks: one epoch a stage of a method of Table 1, and a prediction, on generated rows
 of that set's shape; peak memory with the rows included, CPU seconds where others compute too.
-epochs: what an epoch of end-to-end training takes, in epochs of the label-wise MLP, on one thread;
+labels: the peak of a fit with
+default settings but for its epochs, and of predictions with nothing and with half of the labels
+known, on a set of many labels. epochs: what an epoch of end-to-end training takes, in epochs of the label-wise MLP, on one thread;
 epochs take turns in one process, and medians are compared.
 """
 
@@ -26,8 +29,11 @@ import torch
 from scipy import sparse
 
 import spen
+from spen.batch.arrays import densified
+from spen_paper import sets
 from spen_paper.__main__ import main
 from spen_paper.settings import classifier, settings_of
+from spen_paper.studies.known import CHUNK, Revealing
 
 BOOKMARKS, BOOKMARKS_TEST = 87_856, 27_856
 FEATURES, LABELS = 2150, 208
@@ -136,6 +142,20 @@ def bookmarks(*, rows: int = BOOKMARKS, method: str = "spen-paper") -> None:
     print(f"test F1: {100 * spen.example_f1(Y[cut:], labels):.2f}")
 
 
+def labels(*, dataset: str = "debian-depends", epochs: int = 1) -> None:
+    """Fit the defaults, for so many epochs of the networks, and predict, on many labels."""
+    data = sets.load(dataset)
+    (rows, features), count = data.train.X.shape, data.train.Y.shape[1]
+    print(f"{data.name}: {rows:,} rows, {features:,} features, {count:,} labels")
+    print(f"the rows alone: {peak()}")
+    made = spen.SPENClassifier(epochs=epochs, random_state=0, device="cpu")
+    clocked("fit", lambda: made.fit(data.train.X, data.train.Y))
+    test = data.test.rows(np.arange(min(len(data.test), CHUNK)))
+    clocked(f"predict {len(test):,} rows", lambda: made.predict_labels(test.X))
+    half = Revealing(share=0.5).known(densified(test.Y), [0])
+    clocked("predict, half known", lambda: made.predict(test.X, known=half, sparse=True))
+
+
 def epochs(*, dataset: str = "bibtex", steps: int = 10, width: int = 500, repeats: int = 5) -> None:
     """Train single epochs of the MLP and end to end, in turns."""
     torch.set_num_threads(1)
@@ -169,4 +189,4 @@ def epochs(*, dataset: str = "bibtex", steps: int = 10, width: int = 500, repeat
 
 
 if __name__ == "__main__":
-    main((memory, bookmarks, epochs), "costs.py", __doc__)
+    main((labels, memory, bookmarks, epochs), "costs.py", __doc__)
