@@ -8,10 +8,10 @@
 memory: the peak of a fit and a prediction on wide sparse rows, that of the whole process, the data
 included. bookmarks: one epoch a stage of a method of Table 1, and a prediction, on generated rows
 of that set's shape; peak memory with the rows included, CPU seconds where others compute too.
-labels: the peak of a fit with
-default settings but for its epochs, and of predictions with nothing and with half of the labels
-known, on a set of many labels. epochs: what an epoch of end-to-end training takes, in epochs of the label-wise MLP, on one thread;
-epochs take turns in one process, and medians are compared.
+labels: the peak of a fit with default settings but for its epochs, and of predictions with nothing
+and with half of the labels known, on a set of many labels. epochs: what an epoch of end-to-end
+training takes, in epochs of the label-wise MLP, on one thread; epochs take turns in one process,
+and medians are compared.
 """
 
 from __future__ import annotations
