@@ -173,7 +173,7 @@ def tune_row_threshold(
     The power 0 is one threshold for all rows, so the score is never below that one's.
 
     >>> tune_row_threshold([[1, 0], [1, 1]], [[0.9, 0.5], [0.4, 0.3]])
-    (array([0.65, 1.  ]), 1.0)
+    (array([0.55, 0.75]), 1.0)
     """
     found = [tune_threshold(truth, relative_to_row(soft, c), score=score) for c in POWERS]
     best = int(np.argmax([value for _, value in found]))
