@@ -65,8 +65,8 @@ app = App(
     version=spen.__version__,
     suppress_keyboard_interrupt=False,
 )
-app.command(demo)
-for command in (fit, predict, ask, evaluate, compare, report, doctor):
+COMMANDS = (demo, fit, predict, ask, evaluate, compare, report, doctor)
+for command in COMMANDS:
     app.command(command)
 # Another package may add commands; what they need is imported when they run.
 _added = {entry.name: entry.load() for entry in entry_points(group="spen.cli")}
