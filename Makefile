@@ -2,6 +2,7 @@
 #   make demo   install into .venv, then train and draw the paper's synthetic task
 #   make test   install into .venv, then lint, type-check and test
 # make test-extras tests what needs further packages, and installs those.
+# make bench measures inference on this machine: ratios of times that are taken in turns.
 # make torture takes long: it kills, floods, flips and fuzzes, and prints what held.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,7 +10,7 @@ STAMP := .venv/.installed
 # One process a core; most tests of a file stay together, and share what takes long to make.
 SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-extras torture clean
+.PHONY: demo test test-extras bench torture clean
 
 demo: $(STAMP)
 	$(BIN)/spen demo
@@ -24,6 +25,9 @@ test: $(STAMP)
 test-extras: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,serve]'
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras
+
+bench: $(STAMP)
+	$(BIN)/spen bench
 
 torture: $(STAMP)
 	$(BIN)/python tests/torture

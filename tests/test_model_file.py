@@ -334,11 +334,15 @@ def test_a_write_that_fails_leaves_the_old_file(file, data, monkeypatch):
     assert [p.name for p in file.parent.iterdir()] == [file.name]
 
 
-def test_a_file_of_the_first_version_with_format_2_still_loads():
-    """Written by spen 0.1.0 before its rooms were rebuilt; what it predicted stands beside it."""
+@pytest.mark.parametrize("name", ["format-2", "format-3"])
+def test_files_of_older_versions_still_load(name):
+    """What they predicted when they were written stands beside them.
+
+    Format 2 is of spen 0.1.0 before its rooms were rebuilt; format 3 was the first with a digest.
+    """
     folder = Path(__file__).parent / "files"
-    clf = spen.load(folder / "format-2.spen")
-    expected = np.load(folder / "format-2.npz")
+    clf = spen.load(folder / f"{name}.spen")
+    expected = np.load(folder / f"{name}.npz")
     data = spen.exclusive_blocks(n_train=120, n_test=8, seed=5)
     known = np.full((8, 16), np.nan)
     known[:, 0] = 1

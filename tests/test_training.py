@@ -1,5 +1,6 @@
 """Training: stages, early stopping, seeds, and a run that is killed."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -221,6 +222,25 @@ def test_missing_labels_train(rows):
         stage = replace(stages[2], objective=objective, epochs=2, patience=None)
         history = spen.train(model, [stage], (rows.X, hidden))
         assert np.isfinite(history.epochs[-1].loss)
+
+
+def test_a_checkpoint_of_an_older_version_goes_on(tmp_path):
+    """Written by spen 0.1.0 after 7 of 12 epochs; the weights at the end stand beside it.
+
+    Another machine rounds otherwise, so they are not compared bit by bit.
+    """
+    folder = Path(__file__).parent / "files"
+    path = tmp_path / "run.ckpt"
+    shutil.copy(folder / "format-3.ckpt", path)
+    model, stages = build()
+    kept, held = hold_out(spen.exclusive_blocks(200, 1).train, 0.2, seed=0)
+    done = []
+    settings = {"seed": 5, "checkpoint": path, "resume": True, "callbacks": [done.append]}
+    history = spen.train(model, stages, kept, held, **settings)
+    assert len(history.epochs) == 7 + len(done)
+    expected = np.load(folder / "format-3-weights.npz")
+    for name, weights in model.state_dict().items():
+        np.testing.assert_allclose(weights, expected[name], atol=1e-4)
 
 
 def test_checkpoints_of_other_runs_and_broken_ones_are_refused(rows, tmp_path):

@@ -26,6 +26,15 @@ from spen.objectives.label_wise import CrossEntropy, HiddenCrossEntropy, Squared
 from spen.objectives.unrolled import UnrolledLikelihood
 from spen.training.stage import Stage
 
+__all__ = [
+    "BRClassifier",
+    "DMFClassifier",
+    "KnownLabelsClassifier",
+    "LRClassifier",
+    "MLPClassifier",
+    "PRLRClassifier",
+]
+
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)
 """Values of C that are tried for linear models."""
 

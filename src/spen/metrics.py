@@ -19,6 +19,19 @@ from spen.batch.arrays import unmasked
 from spen.batch.rows import compressed_rows
 from spen.errors import InputError, check_whole, choose
 
+__all__ = [
+    "calibration_error",
+    "example_f1",
+    "hamming_error",
+    "label_accuracy",
+    "macro_f1",
+    "micro_f1",
+    "ndcg_at_k",
+    "precision_at_k",
+    "search_error_rate",
+    "subset_accuracy",
+]
+
 THRESHOLDS = (0.0, *(k / 100 for k in range(1, 6)), *(k / 100 for k in range(10, 80, 5)))
 """The thresholds that are tried: 0, .01 to .05, and .10 to .75 in steps of .05."""
 

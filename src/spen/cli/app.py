@@ -19,6 +19,7 @@ from spen.cli import data as data_commands
 from spen.cli.ask import ask
 from spen.cli.compare import compare
 from spen.cli.demo import demo
+from spen.cli.doctor import doctor
 from spen.cli.evaluate import evaluate
 from spen.cli.fit import fit
 from spen.cli.predict import predict
@@ -64,8 +65,8 @@ app = App(
     version=spen.__version__,
     suppress_keyboard_interrupt=False,
 )
-app.command(demo)
-for command in (fit, predict, ask, evaluate, compare, report):
+COMMANDS = (demo, fit, predict, ask, evaluate, compare, report, doctor)
+for command in COMMANDS:
     app.command(command)
 # Another package may add commands; what they need is imported when they run.
 _added = {entry.name: entry.load() for entry in entry_points(group="spen.cli")}
