@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tiny_settings
 from scipy import sparse
 
 import spen
@@ -75,6 +76,21 @@ def test_the_papers_recipe_is_the_papers(dataset):
     assert len(plan.chosen.hidden) == 2
     if dataset == "delicious":
         assert plan.prediction.objective.entropy > 0
+
+
+@pytest.mark.parametrize("name", ["mlp", "spen-paper"])
+def test_the_protocol_to_the_letter_corrects_no_output(name):
+    data = tiny_settings.DATA
+    shifted, raw = (
+        classifier(tiny_settings.TABLES[name] | change, **HERE).fit(data.train.X, data.train.Y)
+        for change in ({}, {"classifier": f"Raw{tiny_settings.TABLES[name]['classifier']}"})
+    )
+    assert raw.predictor_.calibration.neutral
+    assert not shifted.predictor_.calibration.neutral
+    assert isinstance(raw, type(shifted))
+    tables = settings_of("bibtex")
+    for key in tables[name].keys() - {"classifier", "decoding"}:
+        assert tables[f"{name}-raw"][key] == tables[name][key]
 
 
 @pytest.mark.parametrize(

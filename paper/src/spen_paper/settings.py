@@ -19,12 +19,30 @@ import spen
 from spen import Descent, Inference, InputError, Objective, Stage, Stopping, baselines
 from spen.errors import choose, did_you_mean
 from spen.estimators.base import LabelClassifier
+from spen.estimators.plan import Plan, Shape
 from spen.inference.rules import RULES
 
 T = TypeVar("T")
 
+
+class _Raw(LabelClassifier):
+    """The paper's protocol to the letter: one threshold on outputs that nothing has corrected."""
+
+    def plan(self, shape: Shape) -> Plan:
+        return replace(super().plan(shape), raw=True)
+
+
+class RawSPENClassifier(_Raw, spen.SPENClassifier):
+    """A SPEN without shifts of labels, fitted or to start from, and without calibration."""
+
+
+class RawMLPClassifier(_Raw, baselines.MLPClassifier):
+    """The feed-forward network without them."""
+
+
 CLASSIFIERS: dict[str, type[LabelClassifier]] = {
-    kind.__name__: kind for kind in (spen.SPENClassifier, *baselines.ALL)
+    kind.__name__: kind
+    for kind in (spen.SPENClassifier, *baselines.ALL, RawSPENClassifier, RawMLPClassifier)
 }
 ENERGIES: dict[str, type[spen.Energy]] = {
     kind.__name__: kind
