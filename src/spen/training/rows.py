@@ -22,6 +22,9 @@ from spen.model import SPEN
 LARGEST_KEPT = 2**30
 """Bytes of features that are computed once and kept; more are computed batch by batch."""
 
+LARGEST_DENSE = 2**24
+"""Bytes of labels that are made dense once; of more, each batch makes its own dense."""
+
 AT_ONCE = 4096
 """Rows whose features are computed at a time, to bound memory."""
 
@@ -62,7 +65,8 @@ class TrainingRows:
         inputs = arrays.rows(split.X, f"{name} X", model.features.n_inputs)
         n, size = inputs.shape[0], model.domain.size
         target, observed = arrays.label_rows(split.Y, f"{name} Y", size, n)
-        if isinstance(target, SparseRows) and not isinstance(model.domain, UnitBox):
+        in_little = n * size * model.reference.element_size() <= LARGEST_DENSE
+        if isinstance(target, SparseRows) and (in_little or not isinstance(model.domain, UnitBox)):
             target = densify(whole_batch(target))
         if isinstance(target, Tensor):
             target, observed = model.domain.complete_target(target, observed)
