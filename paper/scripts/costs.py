@@ -4,6 +4,7 @@
     python paper/scripts/costs.py bookmarks [--rows 87856] [--method spen-paper]
     python paper/scripts/costs.py labels [--epochs 1] [--dataset debian-depends]
     python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--width 500]
+    python paper/scripts/costs.py shortlist [--size 1000] [--measurements 256] [--device cuda]
 
 memory: the peak of a fit and a prediction on wide sparse rows, that of the whole process, the data
 included. bookmarks: one epoch a stage of a method of Table 1, and a prediction, on generated rows
@@ -11,7 +12,8 @@ of that set's shape; peak memory with the rows included, CPU seconds where other
 labels: the peak of a fit with default settings but for its epochs, and of predictions with nothing
 and with half of the labels known, on a set of many labels. epochs: what an epoch of end-to-end
 training takes, in epochs of the label-wise MLP, on one thread; epochs take turns in one process,
-and medians are compared.
+and medians are compared. shortlist: what a row's inference takes over a shortlist of up to a
+million labels, in parts, and over all labels.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -188,5 +191,55 @@ def epochs(*, dataset: str = "bibtex", steps: int = 10, width: int = 500, repeat
         print(f"{name:>14}  {median:6.2f} s  {median / medians['MLP']:5.2f} MLP epochs")
 
 
+WIDTH, STEPS, BATCH = 64, 5, 16
+
+
+@torch.no_grad()
+def shortlist(
+    *, size: int = 1000, measurements: int = 256, device: str = "cpu", repeats: int = 5
+) -> None:
+    """Minimise an energy of random weights over ever more labels, with a shortlist and without."""
+    torch.set_num_threads(1)
+    rule, stopping = spen.MirrorDescent(lr=0.5, momentum=0.0), spen.Stopping(STEPS, 0.0, 0.0)
+    kinds = {"shortlist": size, "all labels": None}
+    descents = {
+        name: spen.Descent(rule, stopping, shortlist=given, backend="general")
+        for name, given in kinds.items()
+    }
+    print(
+        f"{measurements} measurements, {STEPS} steps, {BATCH} rows at a time, one thread, {device}"
+    )
+    print("ms a row    scores  with a shortlist  with all labels")
+    for count in (1_000, 10_000, 100_000, 1_000_000):
+        energy = spen.LocalEnergy(WIDTH, count) + spen.LabelEnergy(count, measurements, "softplus")
+        energy = (energy + spen.Entropy(spen.UnitBox(count), 1.0)).to(device)
+        context = spen.Context(torch.randn(BATCH, WIDTH, device=device))
+        problem, box = energy.bind(context), spen.UnitBox(count)
+        calls: dict[str, Callable[[], Any]] = {"scores": partial(energy.bind, context)}
+        calls |= {
+            name: partial(descent.solve, problem, box)
+            for name, descent in descents.items()
+            # What takes no list is not worth waiting for beyond.
+            if name == "shortlist" or count <= 100_000
+        }
+        taken = {
+            name: [milliseconds(call, device) for _ in range(repeats)]
+            for name, call in calls.items()
+        }
+        medians = {name: f"{statistics.median(each) / BATCH:.3f}" for name, each in taken.items()}
+        columns = (medians.get(name, "") for name in ("scores", *kinds))
+        print("{:>9,}  {:>7}  {:>16}  {:>15}".format(count, *columns), f"  {peak()}", flush=True)
+
+
+def milliseconds(call: Callable[[], Any], device: str) -> float:
+    """Return what one call takes: of a CPU, which others may share, its own time."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    began = clock()
+    call()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return 1000 * (clock() - began)
+
+
 if __name__ == "__main__":
-    main((labels, memory, bookmarks, epochs), "costs.py", __doc__)
+    main((labels, memory, bookmarks, epochs, shortlist), "costs.py", __doc__)

@@ -142,6 +142,16 @@ def test_ten_thousand_labels():
     assert "The 1,000 most frequent of 10,000 labels" in page
 
 
+def test_a_shortlist_is_not_repeated_by_the_page():
+    data = spen.exclusive_blocks(n_train=120, n_test=20, seed=0)
+    descent = spen.Descent(spen.MirrorDescent(1.0, 0.0), spen.Stopping(5), shortlist=6)
+    clf = spen.SPENClassifier(inference=descent, epochs=2, random_state=0)
+    clf.fit(data.train.X, data.train.Y)
+    facts = gather("a page", clf, Judged.of(data.test, "rows"))
+    assert "infer a shortlist" in facts["examples"]["why_not"]
+    assert all(example["trace"]["y"] for example in facts["examples"]["examples"])
+
+
 @pytest.mark.parametrize("labels", [14, 60])
 def test_pictures_of_labels_show_few_and_say_of_how_many(labels):
     classifier, rows = fitted(labels=labels)

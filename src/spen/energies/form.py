@@ -21,9 +21,9 @@ from torch import Tensor
 from spen.batch.context import take
 from spen.batch.groups import linear
 from spen.batch.positions import at_positions, sum_positions
-from spen.domains import Domain
+from spen.domains import Domain, UnitBox
 from spen.energies.base import Problem, RecordProblem
-from spen.errors import choose
+from spen.errors import InputError, choose
 
 MOVED_AT_ONCE = 2**19
 """Measurements of flipped labels that are looked at together: few enough for a core's cache, where
@@ -80,12 +80,14 @@ class Block:
     """One term c·g(C y + b).
 
     Attributes:
-        measurements: C, (m, L), shared by all rows; of k models side by side, (k, m, L).
+        measurements: C, (m, L), shared by all rows; of k models side by side, (k, m, L), and of n
+            rows each with labels of its own, (n, m, L).
         bias: b, (m,) when shared or (n, m) when it depends on x.
         readout: c, (m,), shared by all rows; (n, m) of models side by side, and in training
             where each row drops measurements of its own.
         nonlinearity: g.
         never_negative: whether c cannot be below zero, whatever training does.
+        by_row: whether each row has measurements of its own.
     """
 
     measurements: Tensor
@@ -93,11 +95,27 @@ class Block:
     readout: Tensor
     nonlinearity: Nonlinearity
     never_negative: bool = False
+    by_row: bool = False
+
+    def _own(self) -> dict[str, Tensor]:
+        """Return what each row has for itself, by name."""
+        own = {
+            name: each for name in ("bias", "readout") if (each := getattr(self, name)).ndim == 2
+        }
+        return own | {"measurements": self.measurements} if self.by_row else own
 
     def select(self, rows: Tensor) -> Block:
         """Return the block of some rows."""
-        own = {name: getattr(self, name) for name in ("bias", "readout")}
-        return replace(self, **{name: each[rows] for name, each in own.items() if each.ndim == 2})
+        return replace(self, **{name: each[rows] for name, each in self._own().items()})
+
+    def of_labels(self, chosen: Tensor) -> Block:
+        """Return the block of some labels of each row, (n, k): the others are zero."""
+        if self.measurements.ndim > 2:
+            raise InputError("Models side by side have no shortlist. Leave shortlist out.")
+        # Not F.embedding of Cᵀ, which copies all of C, however few columns are wanted.
+        columns = self.measurements.index_select(1, chosen.flatten())
+        by_row = columns.unflatten(1, chosen.shape).transpose(0, 1)
+        return replace(self, measurements=by_row, by_row=True)
 
     def flips(self, z: Tensor, steps: Tensor) -> Tensor:
         """Return c·[g(z + dⱼ Cⱼ) − g(z)] for each label j, whose column of C is Cⱼ: (n, L).
@@ -113,14 +131,14 @@ class Block:
         changes = torch.empty_like(steps)
         for some in torch.arange(labels, device=z.device).split(at_once):
             # (n, some labels, m)
-            moved = z[:, None] + steps[:, some, None] * self.measurements.mT[some]
+            moved = z[:, None] + steps[:, some, None] * self.measurements.mT[..., some, :]
             changes[:, some] = (self.nonlinearity.value(moved) @ readout)[:, :, 0] - before
         return changes
 
     def stack(self, other: Block) -> Block:
         """Return the block of these rows and then those of another."""
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in ("bias", "readout")}
-        return replace(self, **{n: torch.cat(p) for n, p in pairs.items() if p[0].ndim == 2})
+        pairs = {name: (each, getattr(other, name)) for name, each in self._own().items()}
+        return replace(self, **{name: torch.cat(pair) for name, pair in pairs.items()})
 
     @property
     def is_convex(self) -> bool:
@@ -218,6 +236,20 @@ class Form(RecordProblem):
         terms = {name: term[rows] for name, term in self._row_terms().items()}
         blocks, mask = tuple(block.select(rows) for block in self.blocks), take(self.mask, rows)
         return replace(self, blocks=blocks, mask=mask, **terms)
+
+    def of_labels(self, chosen: Tensor) -> Form:
+        """Return the form of some labels of each row, (n, k): what it is where the others are zero.
+
+        >>> import torch
+        >>> form = Form(linear=torch.tensor([[1.0, -2.0, 3.0]]))
+        >>> form.of_labels(torch.tensor([[0, 2]])).value(torch.ones(1, 2))
+        tensor([4.])
+        """
+        columns = (("linear", self.linear), ("quadratic", self.quadratic))
+        terms = {name: term.gather(1, chosen) for name, term in columns if term is not None}
+        blocks = tuple(block.of_labels(chosen) for block in self.blocks)
+        domain = None if self.domain is None else UnitBox(chosen.shape[1])
+        return replace(self, **terms, blocks=blocks, domain=domain)
 
     @property
     def form(self) -> Form:

@@ -197,6 +197,8 @@ def _rule_and_stopping(prediction: Prediction) -> dict[str, Any] | str:
         return f"predictions are made by {type(objective).__name__}, which a page does not know"
     if type(inference) is not Descent or type(inference.rule) not in RULES:
         return "predictions are made by a solver that a page does not know"
+    if inference.shortlist is not None:
+        return "predictions infer a shortlist of labels, and a page all of them"
     stopping = inference.stopping
     fixed = isinstance(objective, UnrolledLikelihood)
     if not fixed and (stopping.scope != "example" or stopping.fraction < 1):

@@ -147,9 +147,10 @@ def goes_together(model: SPEN, stages: Sequence[Stage]) -> bool:
         for term in energy_terms(model.energy)
     )
     together = all(
-        # Solvers that drop rows, and kernels, do not know of rows in turns. And a norm, or a line
-        # search, would be one of all models.
+        # Solvers that drop rows, kernels, and shortlists do not know of rows in turns. And a norm,
+        # or a line search, would be one of all models.
         isinstance(stage.objective, CrossEntropy | ThroughSteps)
+        and getattr(stage.inference, "shortlist", None) is None
         and stage.optimiser != "lbfgs"
         and stage.clip is None
         for stage in stages

@@ -48,6 +48,8 @@ def refusal(form: Form, step: StepRule, start: Tensor, known: Tensor | None) -> 
             return f"the kernel does not know the nonlinearity {block.nonlinearity.name!r}"
         if block.readout.ndim > 1:
             return "each row weighs measurements in its own way, as in training with dropout"
+        if block.measurements.ndim > 2:
+            return "each row measures labels of its own, as with a shortlist"
     for tensor in tensors:
         if tensor is not None and tensor.dtype != torch.float32:
             return f"the kernel computes in float32, and the problem is in {tensor.dtype}"

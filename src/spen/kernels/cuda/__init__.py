@@ -73,6 +73,8 @@ def refusal(form: Form, step: StepRule, start: Tensor, known: Tensor | None) -> 
         return f"the GPU kernels do not know the nonlinearity {min(unknown)!r}"
     if any(block.readout.ndim > 1 for block in form.blocks):
         return "each row weighs measurements in its own way, as in training with dropout"
+    if any(block.measurements.ndim > 2 for block in form.blocks):
+        return "each row measures labels of its own, as with a shortlist"
     if form.tau is not None and not isinstance(form.domain, UnitBox):
         return "the GPU kernels know the entropy of the unit box only"
     return None
