@@ -188,6 +188,10 @@ const spenPlayer = (() => {
     propose() {
       this.pause();
       const { label, probability, gain } = this.source.propose(this.index, this.set);
+      if (gain < 0.0005) {
+        this.advice.replaceChildren("No label is left whose answer would tell anything about the others.");
+        return;
+      }
       this.added.add(label);
       this.proposed = label;
       this.draw();
