@@ -43,7 +43,7 @@ def table1(
     Args:
         dataset: bibtex, delicious or bookmarks.
         method: Only these rows, separated by commas: br, lr, mlp, mlp-best, dmf, prlr,
-            spen-paper, spen-paper-raw, mlp-raw, spen-single, spen-best.
+            spen-paper, spen-paper-raw, spen-single, spen-best.
         seeds: How many repetitions.
         device: auto, cpu or cuda.
         out: The folder for records; runs that are there already are not made again.

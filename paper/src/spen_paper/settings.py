@@ -25,24 +25,18 @@ from spen.inference.rules import RULES
 T = TypeVar("T")
 
 
-class _Raw(LabelClassifier):
-    """The paper's protocol to the letter: one threshold on outputs that nothing has corrected."""
+class RawSPENClassifier(spen.SPENClassifier):
+    """The paper's protocol to the letter: one threshold on outputs that nothing has corrected.
+
+    No label's frequency to start from, no shift or scale that is fitted afterwards.
+    """
 
     def plan(self, shape: Shape) -> Plan:
         return replace(super().plan(shape), raw=True)
 
 
-class RawSPENClassifier(_Raw, spen.SPENClassifier):
-    """A SPEN without shifts of labels, fitted or to start from, and without calibration."""
-
-
-class RawMLPClassifier(_Raw, baselines.MLPClassifier):
-    """The feed-forward network without them."""
-
-
 CLASSIFIERS: dict[str, type[LabelClassifier]] = {
-    kind.__name__: kind
-    for kind in (spen.SPENClassifier, *baselines.ALL, RawSPENClassifier, RawMLPClassifier)
+    kind.__name__: kind for kind in (spen.SPENClassifier, *baselines.ALL, RawSPENClassifier)
 }
 ENERGIES: dict[str, type[spen.Energy]] = {
     kind.__name__: kind

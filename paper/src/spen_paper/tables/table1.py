@@ -29,8 +29,7 @@ TITLES = {
     "dmf": "DMF, deep mean field",
     "prlr": "PRLR, missing labels",
     "spen-paper": "SPEN, the paper's recipe",
-    "mlp-raw": "MLP, the paper's protocol to the letter",
-    "spen-paper-raw": "SPEN, the paper's recipe and protocol to the letter",
+    "spen-paper-raw": "SPEN, the paper's recipe, raw outputs",
     "spen-single": "SPEN, cross-fitted, one network",
     "spen-best": "SPEN, our best",
 }
