@@ -24,6 +24,9 @@ BACKENDS = ("auto", "fused", "general", "compiled")
 CHECK_EVERY_ON_GPU = 10
 """Asking a GPU whether anything is left to do makes the host wait, so it is asked rarely."""
 
+RUNNING, CONVERGED, DIVERGED = map(int, (Status.RUNNING, Status.CONVERGED, Status.DIVERGED))
+"""As plain numbers, which torch's tracers compare with tensors as everybody else does."""
+
 COMPACT_BELOW = 0.5
 """Dropping finished rows costs a copy, so it waits until it halves the work."""
 
@@ -109,13 +112,13 @@ class Work:
     ) -> tuple[Work, Tensor]:
         """End the rows that have converged or diverged since the last step, and keep the best of
         each; return which rows have moved, (n,), too."""
-        running = self.status == Status.RUNNING
-        moving = running if stopping.scope == "example" else self.status != Status.DIVERGED
+        running = self.status == RUNNING
+        moving = running if stopping.scope == "example" else self.status != DIVERGED
         # A gradient that is not finite makes the next value so.
         finite = torch.isfinite(self.value)
         ended = stopping.met(self.y, last_y, self.value, last_value) | ~finite
         # In arithmetic, because torch.where copies its numbers to the GPU, and waits.
-        ending = Status.DIVERGED - finite * (Status.DIVERGED - Status.CONVERGED)
+        ending = DIVERGED - finite * (DIVERGED - CONVERGED)
         # Written so that a best value of nan, from a bad start, is improved on too.
         better = moving & finite & ~(self.value >= self.best_value)
         judged = replace(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from spen.energies.base import Problem, SumProblem
+from spen.energies.base import Problem, RecordProblem, SumProblem
+from spen.energies.convex import ConvexProblem
+from spen.energies.form import Block
 from spen.inference.backward import Backward, Truncated, Unrolled
 from spen.inference.base import Solution, Status, Task
-from spen.inference.descent import Work
+from spen.inference.descent import CONVERGED, RUNNING, Work
 from spen.inference.polished import LEAST_GAIN, Polished
 from spen.inference.rules import prepare
 
@@ -78,8 +80,8 @@ class AsGraph(Backward):
 
         def goes_on(loop: Any) -> Tensor:
             _, count, work = loop
-            left = (work.status == Status.RUNNING).sum()
-            converged = (work.status == Status.CONVERGED).sum()
+            left = (work.status == RUNNING).sum()
+            converged = (work.status == CONVERGED).sum()
             wanted = stopping.fraction * (converged + left) - 1e-9
             enough = (wanted > 0) & (converged >= wanted)
             return (count < stopping.max_steps) & (left > 0) & ~enough
@@ -88,7 +90,7 @@ class AsGraph(Backward):
         first = step((prepared, count, Work.begin(prepared, task.start)))
         _, count, work = repeat(goes_on, step, first)
         cut_off = torch.where(count < stopping.max_steps, Status.BATCH_STOPPED, Status.MAX_STEPS)
-        running = work.status == Status.RUNNING
+        running = work.status == RUNNING
         status = torch.where(running, cut_off, work.status)
         return Solution(work.best_y, work.best_value, work.steps, status)
 
@@ -137,43 +139,45 @@ def repeat(goes_on: Callable[[Any], Tensor], step: Callable[[Any], Any], first: 
     tensors = tensors_of(first)
 
     def cond(*parts: Tensor) -> Tensor:
-        return goes_on(with_tensors(first, parts))
+        return goes_on(with_tensors(first, iter(parts)))
 
     def body(*parts: Tensor) -> tuple[Tensor, ...]:
         # What goes through as it is must be another tensor all the same.
-        return tuple(part.clone() for part in tensors_of(step(with_tensors(first, parts))))
+        return tuple(part.clone() for part in tensors_of(step(with_tensors(first, iter(parts)))))
 
     loop: Any = getattr(torch, "while_loop")  # noqa: B009
-    return with_tensors(first, loop(cond, body, tuple(part.clone() for part in tensors)))
+    found = loop(cond, body, tuple(part.clone() for part in tensors))
+    return with_tensors(first, iter(found))
 
 
 def tensors_of(thing: Any) -> list[Tensor]:
     """Return the tensors in nested tuples and dataclasses, in order."""
-    found: list[Tensor] = []
-    _changed(thing, lambda tensor: found.append(tensor) or tensor)
-    return found
+    if isinstance(thing, Tensor):
+        return [thing]
+    return [tensor for _, part in _parts(thing) for tensor in tensors_of(part)]
 
 
-def with_tensors(thing: Any, tensors: Sequence[Tensor]) -> Any:
+def with_tensors(thing: Any, tensors: Iterator[Tensor]) -> Any:
     """Return the same with other tensors, in that order.
 
-    >>> with_tensors((torch.zeros(1), "a"), [torch.ones(1)])
+    >>> with_tensors((torch.zeros(1), "a"), iter([torch.ones(1)]))
     (tensor([1.]), 'a')
     """
-    others = iter(tensors)
-    return _changed(thing, lambda tensor: next(others))
-
-
-def _changed(thing: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(thing, Tensor):
-        return change(thing)
+        return next(tensors)
+    changed = {name: with_tensors(part, tensors) for name, part in _parts(thing)}
     if isinstance(thing, SumProblem):
-        return SumProblem([_changed(term, change) for term in thing.terms])
+        return SumProblem(list(changed.values()))
     if isinstance(thing, tuple):
-        parts = [_changed(part, change) for part in thing]
-        return type(thing)(*parts) if hasattr(thing, "_fields") else tuple(parts)
-    if is_dataclass(thing) and not isinstance(thing, type):
-        parts = {each.name: _changed(getattr(thing, each.name), change) for each in fields(thing)}
-        changed = {k: new for k, new in parts.items() if new is not getattr(thing, k)}
-        return replace(thing, **changed) if changed else thing
-    return thing
+        return type(thing)(*changed.values()) if hasattr(thing, "_fields") else (*changed.values(),)
+    return replace(thing, **changed) if changed else thing
+
+
+def _parts(thing: Any) -> list[tuple[str, Any]]:
+    """Return the parts of a thing that tensors may be in, by name."""
+    if isinstance(thing, tuple | SumProblem):
+        parts = thing.terms if isinstance(thing, SumProblem) else thing
+        return [(str(number), part) for number, part in enumerate(parts)]
+    if isinstance(thing, RecordProblem | ConvexProblem | Block | Work):
+        return [(each.name, getattr(thing, each.name)) for each in fields(thing)]
+    return []
