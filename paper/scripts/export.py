@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import statistics
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def plain_mlp(model: Any) -> bytes:
     assert isinstance(network, MLP)
     widths = (*network.widths, model.domain.size)
     layers: list[nn.Module] = []
-    for narrow, wide in zip(widths, widths[1:], strict=False):
+    for narrow, wide in itertools.pairwise(widths):
         layers += [nn.Linear(narrow, wide), nn.ReLU()]
     layers[-1] = nn.Sigmoid()
     buffer = io.BytesIO()
@@ -70,6 +71,22 @@ def plain_mlp(model: Any) -> bytes:
     assert program is not None
     program.save(buffer)
     return buffer.getvalue()
+
+
+def calls(whole: Any, model: Any, rows: Any) -> dict[str, Any]:
+    """Return what is timed: functions of the number of a row."""
+    plain = session(plain_mlp(model))
+    singles = np.asarray(rows, np.float64)[:, None, :]
+    halves = singles.astype(np.float32)
+    known = np.full((1, model.domain.size), np.nan, np.float32)
+    known[0, ::2] = 0
+    return {
+        "the whole way": lambda row: whole.run(None, {"X": singles[row]}),
+        "half of the labels known": lambda row: whole.run(
+            None, {"X": singles[row], "known": known}
+        ),
+        "a plain MLP": lambda row: plain.run(None, {"X": halves[row]}),
+    }
 
 
 def times(calls: dict[str, Any]) -> dict[str, tuple[float, float]]:
@@ -111,20 +128,7 @@ def main(arguments: list[str]) -> None:
                     f"{exported.bytes / 1e6:.1f} MB"
                 )
             whole = session(str(Path(folder) / "onnx"))
-        X = np.asarray(densified(data.test.X[:ROWS]), np.float64)
-        rows, plain = X[:, None, :], session(plain_mlp(clf.model_))
-        singles = X.astype(np.float32)[:, None, :]
-        known = np.full((1, clf.model_.domain.size), np.nan, np.float32)
-        known[0, ::2] = 0
-        found = times(
-            {
-                "the whole way": lambda row: whole.run(None, {"X": rows[row]}),
-                "half of the labels known": lambda row: whole.run(
-                    None, {"X": rows[row], "known": known}
-                ),
-                "a plain MLP": lambda row: plain.run(None, {"X": singles[row]}),
-            }
-        )
+        found = times(calls(whole, clf.model_, densified(data.test.X[:ROWS])))
         least = found["a plain MLP"][0]
         for what, (middle, slow) in found.items():
             print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -16,6 +17,8 @@ from spen.errors import InputError, SpenError, check_whole, choose, did_you_mean
 
 if TYPE_CHECKING:
     from spen.estimators.base import LabelClassifier
+
+__all__ = ["predict"]
 
 LABELS, PROBABILITIES = "labels", "probabilities"
 """The columns of what is predicted."""
@@ -146,7 +149,7 @@ def predict_files(
 
     Args:
         model: a model file.
-        files: a file, a folder, or a pattern such as ``rows/*.parquet``; Parquet, CSV or JSON lines.
+        files: Parquet, CSV or JSON lines: a file, a folder, or a pattern such as ``rows/*.parquet``.
         out: the folder to write, which must not be there yet.
         write: as ``predict`` takes it.
         keep: as ``predict`` takes it.
@@ -157,11 +160,13 @@ def predict_files(
         How many rows there were.
     """
     require("ray", "ray")
-    import ray  # pyright: ignore[reportMissingImports]
+    import ray.exceptions  # pyright: ignore[reportMissingImports]
     from ray.data import DataContext  # pyright: ignore[reportMissingImports]
 
     if out.exists():
         raise InputError(f"{out} is already there. Name another folder, or remove it.")
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     context = DataContext.get_current()
     context.execution_options.preserve_order = True
     paths, ending = _paths(files)

@@ -203,8 +203,9 @@ def _sigmoid(z: Any) -> Any:
     The Sigmoid of onnxruntime is right to 1e-7, and of a probability near 1 that is not enough to
     tell its log-odds, which calibration wants.
     """
-    from onnxscript import opset20 as op  # pyright: ignore[reportMissingImports]
+    from onnxscript import opset20  # pyright: ignore[reportMissingImports]
 
+    op: Any = opset20
     one = op.CastLike(op.Constant(value_float=1.0), z)
     return op.Div(one, op.Add(one, op.Exp(op.Neg(z))))
 
@@ -236,7 +237,9 @@ def _by_onnxruntime(content: bytes) -> Run:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(
+        content, options, providers=["CPUExecutionProvider"]
+    )
 
     def run(rows: np.ndarray, known: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         given = {"X": rows} if known is None else {"X": rows, "known": known}
@@ -357,7 +360,9 @@ def drawn_table(encoder: TableEncoder, rows: int = ROWS) -> dict[str, Any]:
             cells = [values[i] for i in draw.integers(len(values), size=rows)]
             table[column.name] = cells
         elif isinstance(column, DateColumn):
-            days = draw.integers(-200_000, 200_000, rows) * 86_400 + draw.integers(86_400, size=rows)
+            days = draw.integers(-200_000, 200_000, rows) * 86_400 + draw.integers(
+                86_400, size=rows
+            )
             table[column.name] = days.astype("datetime64[s]")
         else:
             measured: Any = column

@@ -17,12 +17,13 @@ from spen.estimators.forests import Forest
 from spen.estimators.predictor import Predictor, patient_inference
 from spen.estimators.scaling import FAR, FARTHEST, NEAR_ZERO, Scaling
 from spen.estimators.tables import (
-    Cells,
     CategoryColumn,
+    Cells,
     Column,
     DateColumn,
     NumberColumn,
     TableEncoder,
+    cells_of,
 )
 from spen.features import Features
 from spen.inference.descent import Descent
@@ -139,7 +140,7 @@ def cell_numbers(encoder: TableEncoder, table: Any) -> np.ndarray:
     >>> cell_numbers(encoder, {"age": [None], "colour": ["blue"]})
     array([[nan,  0.]])
     """
-    return np.column_stack([_numbers(*pair) for pair in encoder.cells(table)])
+    return np.column_stack([_numbers(*pair) for pair in cells_of(encoder, table)])
 
 
 def _numbers(column: Column, cells: Cells) -> np.ndarray:

@@ -470,7 +470,7 @@ class TableEncoder:
         by their names; those that were not learned from are ignored.
         """
         blocks = []
-        for column, cells in self.cells(table):
+        for column, cells in cells_of(self, table):
             if isinstance(column, EmbeddedColumn):
                 blocks.append(self._embedded(cells.texts(), column.width))
             else:
@@ -478,20 +478,6 @@ class TableEncoder:
         if any(sparse.issparse(block) for block in blocks):
             return sparse.hstack(blocks, format="csr", dtype=np.float32)
         return np.hstack(blocks)
-
-    def cells(self, table: Any) -> list[tuple[Column, Cells]]:
-        """Return what was learned of each column, and its cells in a table."""
-        if not hasattr(self, "columns_"):
-            raise NotFittedError("This TableEncoder has not learned from a table yet; call fit.")
-        only = self.columns_[0].name if len(self.columns_) == 1 else TEXTS
-        columns = columns_of(table, only)
-        absent = [column.name for column in self.columns_ if column.name not in columns]
-        if absent:
-            what = f"X lacks the column {absent[0]!r}, which the model learned from."
-            raise InputError(f"{what} It has: {', '.join(list(columns)[:20])}.")
-        names = (column.name for column in self.columns_)
-        cells = [Cells.of(name, columns[name]) for name in names]
-        return list(zip(self.columns_, cells, strict=True))
 
     def fit_transform(self, table: Any) -> Any:
         """Learn from a table, and return its features."""
@@ -570,6 +556,19 @@ class TableEncoder:
             require("sentence_transformers", "text")
             raise
         return module.SentenceTransformer(self.text_encoder)
+
+
+def cells_of(encoder: TableEncoder, table: Any) -> list[tuple[Column, Cells]]:
+    """Return what an encoder has learned of each column, and its cells in a table."""
+    learned: tuple[Column, ...] | None = getattr(encoder, "columns_", None)
+    if learned is None:
+        raise NotFittedError("This TableEncoder has not learned from a table yet; call fit.")
+    columns = columns_of(table, learned[0].name if len(learned) == 1 else TEXTS)
+    absent = [column.name for column in learned if column.name not in columns]
+    if absent:
+        what = f"X lacks the column {absent[0]!r}, which the model learned from."
+        raise InputError(f"{what} It has: {', '.join(list(columns)[:20])}.")
+    return [(column, Cells.of(column.name, columns[column.name])) for column in learned]
 
 
 _LEARNED: dict[str, Any] = {"text": TextColumn, "categories": CategoryColumn, "dates": DateColumn}

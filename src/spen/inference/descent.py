@@ -107,9 +107,7 @@ class Work:
         value, gradient = prepared.evaluate(y)
         return replace(self, state=state, y=y, value=value, gradient=gradient)
 
-    def judge(
-        self, last_y: Tensor, last_value: Tensor, stopping: Stopping
-    ) -> tuple[Work, Tensor]:
+    def judge(self, last_y: Tensor, last_value: Tensor, stopping: Stopping) -> tuple[Work, Tensor]:
         """End the rows that have converged or diverged since the last step, and keep the best of
         each; return which rows have moved, (n,), too."""
         running = self.status == RUNNING
@@ -273,9 +271,7 @@ def _split_rows(running: Tensor, left: int) -> tuple[Tensor, Tensor]:
     return order[:size].sort().values, order[size:]
 
 
-def _gather(
-    parts: list[Work], trace: list[tuple[Tensor, Tensor]] | None, backend: str
-) -> Solution:
+def _gather(parts: list[Work], trace: list[tuple[Tensor, Tensor]] | None, backend: str) -> Solution:
     """Put the rows back into the order in which they came."""
     order = torch.cat([part.rows for part in parts]).argsort()
     names = ("best_y", "best_value", "steps", "status")
