@@ -149,7 +149,8 @@ def predict_files(
 
     Args:
         model: a model file.
-        files: Parquet, CSV or JSON lines: a file, a folder, or a pattern such as ``rows/*.parquet``.
+        files: a file, a folder, or a pattern such as ``rows/*.parquet``, of Parquet, CSV or JSON
+            lines.
         out: the folder to write, which must not be there yet.
         write: as ``predict`` takes it.
         keep: as ``predict`` takes it.

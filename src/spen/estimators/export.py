@@ -162,7 +162,8 @@ def _onnx(program: Any, labels: int, about: str) -> bytes:
     options |= {"custom_translation_table": {torch.ops.aten.sigmoid.default: _sigmoid}}
     try:
         with torch.no_grad(), _quietly():
-            model = torch.onnx.export(program, **options, dynamo=True, verbose=False).model_proto
+            made: Any = torch.onnx.export(program, **options, dynamo=True, verbose=False)
+            model = made.model_proto
     except Exception as problem:  # an operation of somebody's own that ONNX does not have
         raise InputError(
             "This model cannot be exported to ONNX, which lacks something that it does "

@@ -208,6 +208,13 @@ def _calendar(seconds: Tensor) -> Tensor:
 class Trees(Features):
     """A ``Forest`` whose walks through its trees have a fixed number of steps."""
 
+    roots: Tensor
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    values: Tensor
+
     def __init__(self, forest: Forest) -> None:
         super().__init__()
         self.n_inputs, self.n_features = forest.n_inputs, forest.n_features
