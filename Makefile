@@ -23,7 +23,7 @@ test: $(STAMP)
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-extras: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,serve]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,onnx,ray,serve]'
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras
 
 bench: $(STAMP)

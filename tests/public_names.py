@@ -15,7 +15,7 @@ from typing import Any
 import spen
 
 LIST = Path(__file__).parent / "files" / "public-names.txt"
-MODULES = ("metrics", "baselines")
+MODULES = ("metrics", "baselines", "ray")
 
 
 def lines() -> Iterator[str]:

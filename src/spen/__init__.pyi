@@ -2,6 +2,7 @@
 
 from spen import baselines as baselines
 from spen import metrics as metrics
+from spen import ray as ray
 from spen.batch.context import Context as Context
 from spen.batch.limits import limits as limits
 from spen.batch.splits import Split as Split

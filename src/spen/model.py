@@ -275,7 +275,7 @@ class SPEN(nn.Module):
             if not entropy > 0:
                 check_positive(entropy, "entropy")
             # What spen.Entropy binds to; to make a module of it takes longer than to bind it.
-            tau = context.features.new_full((len(context.features),), entropy)
+            tau = context.features.new_full((context.n_rows,), entropy)
             domain = self.domain.of_batch(context)
             problems = [*problems, Form(tau=tau, domain=domain, mask=context.mask)]
         return add_problems(problems)

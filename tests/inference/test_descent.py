@@ -226,9 +226,9 @@ def test_compaction_changes_nothing_but_time(rule, monkeypatch):
     descent = spen.Descent(RULES[rule], spen.Stopping(300, iterate_atol=1e-2))
 
     selected = []
-    kept = descent_module._Work.select
+    kept = descent_module.Work.select
     monkeypatch.setattr(
-        descent_module._Work, "select", lambda self, rows: selected.append(1) or kept(self, rows)
+        descent_module.Work, "select", lambda self, rows: selected.append(1) or kept(self, rows)
     )
     compacted = descent.solve(problem, domain, start, known)
     assert selected, "this test must really compact"

@@ -43,7 +43,7 @@ def test_compiled_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(fast.y, plain.y)
     assert torch.equal(fast.steps, plain.steps)
     assert fused.compiled.cache_info().currsize == 1
-    assert not fused.compiled(descent._Work.advance).failed
+    assert not fused.compiled(descent.Work.advance).failed
     assert fused.compiled.cache_info().currsize == 1, "this must be the step that was made"
 
 

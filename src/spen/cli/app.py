@@ -21,6 +21,7 @@ from spen.cli.compare import compare
 from spen.cli.demo import demo
 from spen.cli.doctor import doctor
 from spen.cli.evaluate import evaluate
+from spen.cli.export import export
 from spen.cli.fit import fit
 from spen.cli.predict import predict
 from spen.cli.report import report
@@ -65,7 +66,7 @@ app = App(
     version=spen.__version__,
     suppress_keyboard_interrupt=False,
 )
-COMMANDS = (demo, fit, predict, ask, evaluate, compare, report, doctor)
+COMMANDS = (demo, fit, predict, ask, evaluate, compare, report, export, doctor)
 for command in COMMANDS:
     app.command(command)
 # Another package may add commands; what they need is imported when they run.

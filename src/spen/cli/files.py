@@ -122,7 +122,7 @@ def with_known(
         yield from ((chunk, None) for chunk in chunks)
         return
     named = is_file(text)
-    known = _known_of_file(text, classifier) if named else repeat(_known_of_all(text, classifier))
+    known = _known_of_file(text, classifier) if named else repeat(known_of_all(text, classifier))
     for chunk in chunks:
         found = list(islice(known, len(chunk)))
         if len(found) < len(chunk):
@@ -137,7 +137,8 @@ def is_file(text: str) -> bool:
     return os.path.isfile(text)  # noqa: PTH113
 
 
-def _known_of_all(text: str, classifier: LabelClassifier) -> dict[Any, float]:
+def known_of_all(text: str, classifier: LabelClassifier) -> dict[Any, float]:
+    """Read the option ``--known`` where it is no file: labels for all rows."""
     from spen.errors import InputError
 
     pairs = [pair.rpartition("=") for pair in next(csv.reader([text]), [])]

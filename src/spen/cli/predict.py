@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from spen.cli.files import label_names, out_or_default, rows_to_predict, with_known
+from spen.cli.files import (
+    is_file,
+    known_of_all,
+    label_names,
+    out_or_default,
+    rows_to_predict,
+    split_names,
+    with_known,
+)
 from spen.cli.show import say, show_json, visible
 
 if TYPE_CHECKING:
@@ -30,12 +38,18 @@ def predict(
     known: str | None = None,
     format: str | None = None,
     device: str = "cpu",
+    engine: Literal["here", "ray"] = "here",
+    keep: str | None = None,
+    workers: int | None = None,
     json: bool = False,
 ) -> None:
     """Predict the labels of each row of a file.
 
     The file is read, predicted and written a few thousand rows at a time, so it may be
     larger than memory. Labels that it holds are ignored.
+
+    With `--engine ray` many files go through workers of Ray, and come out as a folder of Parquet
+    files: rows in their order, each exactly once, even if a worker dies.
 
     Args:
         model: A model file that `spen fit` wrote.
@@ -52,12 +66,22 @@ def predict(
             1, 0 or nothing in its cells.
         format: The file's format, where it cannot be recognised.
         device: Where to compute.
+        engine: "here", in this process; or "ray", by the local Ray or the cluster that RAY_ADDRESS
+            names. Ray takes Parquet, CSV and JSON lines: a file, a folder, or a pattern such as
+            'rows/*.parquet'.
+        keep: With Ray: columns that the answer has too, such as id,day.
+        workers: With Ray: the most workers, each with a model of its own; by default one a core.
         json: Print one JSON object with the number of rows, instead of text.
     """
     from spen.errors import InputError
     from spen.estimators.model_file import load_classifier as load
     from spen.files import open_atomically
 
+    if engine == "ray":
+        _by_ray(model, file, out, write, known, keep, workers, json)
+        return
+    if keep is not None or workers is not None:
+        raise InputError("--keep and --workers go with --engine ray. Leave them out, or add it.")
     to_output = str(out) == "-"
     if to_output and sys.stdout is None:
         raise InputError("The standard output is closed. Name a file with --out.")
@@ -80,6 +104,42 @@ def predict(
         show_json({"model": str(model), "file": file, "out": str(out), "rows": count})
     else:
         say(f"Wrote {count:,} rows to {out}")
+
+
+def _by_ray(
+    model: Path,
+    files: str,
+    out: Path | None,
+    write: Kind,
+    known: str | None,
+    keep: str | None,
+    workers: int | None,
+    json: bool,
+) -> None:
+    from spen.errors import InputError, require
+    from spen.estimators.model_file import load_classifier as load
+    from spen.ray import predict_files
+
+    require("ray", "ray")
+    if write == "sparse":
+        raise InputError(
+            "--write sparse is a text file; --engine ray writes Parquet. Leave it out."
+        )
+    if known is not None and is_file(known):
+        raise InputError(
+            f"--known {known} is a file, whose rows Ray could not bring together with its own. "
+            "Give labels for all rows, such as sport=1, or leave --engine out."
+        )
+    if out is None:
+        # Of a pattern, the folder that its files are in.
+        out = Path(f"{Path(files.partition('*')[0]).resolve().stem}-predictions")
+    told = None if known is None else known_of_all(known, load(model))
+    kept = () if keep is None else split_names(keep)
+    count = predict_files(model, files, out, write=write, keep=kept, known=told, workers=workers)
+    if json:
+        show_json({"model": str(model), "file": files, "out": str(out), "rows": count})
+    else:
+        say(f"Wrote {count:,} rows to the folder {out}")
 
 
 def _write(

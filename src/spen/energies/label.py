@@ -68,7 +68,7 @@ class LabelEnergy(Energy):
         self.reset(torch.Generator().manual_seed(0))
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> Problem:
-        rows = len(context.features)
+        rows = context.n_rows
         zeros = self.bias.new_zeros(rows)
         first = (self.measurements, self.bias)
         if not self.hidden:

@@ -62,6 +62,7 @@ from spen.model import usable_device
 
 if TYPE_CHECKING:
     from spen.estimators.compare import Comparison
+    from spen.estimators.export import Exported
     from spen.training.checkpoint import Epoch
 
 
@@ -537,6 +538,21 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
         check_is_fitted(self)
         save(self, path)
+
+    @ends_with_python
+    def export(self, path: Path | str, X: Any = None, *, to: str = "onnx") -> Exported:
+        """Write the whole way from X to probabilities and labels as a file that other programs
+        run (see docs/export.md), and say how it compared with ``predict``, row by row.
+
+        Args:
+            path: of the file.
+            X: rows to compare by; None draws some.
+            to: "onnx", or "torch" for a program of torch.export.
+        """
+        from spen.estimators.export import export
+
+        self._fitted()
+        return export(self, path, X, to=to)
 
     @ends_with_python
     def report(

@@ -109,7 +109,8 @@ class Calibration:
         dual = scale * soft.double().logit(SURE) + shift
         return dual.clamp_(-DUAL_LIMIT, DUAL_LIMIT).sigmoid_().float()
 
-    @cached_property
+    # Not cached: a graph that is being traced has tensors of its own kind.
+    @property
     def _shift(self) -> Tensor:
         return torch.from_numpy(self.shift)
 

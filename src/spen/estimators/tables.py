@@ -272,18 +272,23 @@ class CategoryColumn(Column):
         kept += [f"{self.name} is other"] if self.has_other else []
         return kept + ([f"{self.name} is missing"] if self.has_missing else [])
 
-    def encode(self, cells: Cells) -> Any:
+    def numbers(self, cells: Cells) -> np.ndarray:
+        """Return the place of each cell's category, (n,) of float64: −1 for one that is not
+        known, nan for a missing cell."""
         are_numbers = cells.values.dtype.kind in "biuf"
         if are_numbers and self.values and not any(map(_number_or_truth, self.values)):
             raise InputError(
                 f"Column {cells.name!r} holds numbers; expected words such as {self.values[0]!r}, "
                 "as in the rows that were learned from."
             )
+        found = cells.each(lambda value: self.places.get(_word(value), -1), "a word", np.nan)
+        return np.array(found, np.float64)
+
+    def encode(self, cells: Cells) -> Any:
         other = len(self.values) if self.has_other else -1
         absent = len(self.values) + self.has_other if self.has_missing else other
-        places = np.array(
-            cells.each(lambda value: self.places.get(_word(value), other), "a word", absent), int
-        )
+        places = self.numbers(cells)
+        places = np.where(np.isnan(places), absent, np.where(places < 0, other, places)).astype(int)
         rows = np.nonzero(places >= 0)[0]
         entries = np.ones(len(rows), np.float32), (rows, places[rows])
         matrix = sparse.csr_matrix(entries, shape=(len(places), len(self.names)))
@@ -464,17 +469,8 @@ class TableEncoder:
         It is a CSR matrix where there is text, or a column of many categories. Columns are found
         by their names; those that were not learned from are ignored.
         """
-        if not hasattr(self, "columns_"):
-            raise NotFittedError("This TableEncoder has not learned from a table yet; call fit.")
-        only = self.columns_[0].name if len(self.columns_) == 1 else TEXTS
-        columns = columns_of(table, only)
-        absent = [column.name for column in self.columns_ if column.name not in columns]
-        if absent:
-            what = f"X lacks the column {absent[0]!r}, which the model learned from."
-            raise InputError(f"{what} It has: {', '.join(list(columns)[:20])}.")
         blocks = []
-        for column in self.columns_:
-            cells = Cells.of(column.name, columns[column.name])
+        for column, cells in cells_of(self, table):
             if isinstance(column, EmbeddedColumn):
                 blocks.append(self._embedded(cells.texts(), column.width))
             else:
@@ -560,6 +556,19 @@ class TableEncoder:
             require("sentence_transformers", "text")
             raise
         return module.SentenceTransformer(self.text_encoder)
+
+
+def cells_of(encoder: TableEncoder, table: Any) -> list[tuple[Column, Cells]]:
+    """Return what an encoder has learned of each column, and its cells in a table."""
+    learned: tuple[Column, ...] | None = getattr(encoder, "columns_", None)
+    if learned is None:
+        raise NotFittedError("This TableEncoder has not learned from a table yet; call fit.")
+    columns = columns_of(table, learned[0].name if len(learned) == 1 else TEXTS)
+    absent = [column.name for column in learned if column.name not in columns]
+    if absent:
+        what = f"X lacks the column {absent[0]!r}, which the model learned from."
+        raise InputError(f"{what} It has: {', '.join(list(columns)[:20])}.")
+    return [(column, Cells.of(column.name, columns[column.name])) for column in learned]
 
 
 _LEARNED: dict[str, Any] = {"text": TextColumn, "categories": CategoryColumn, "dates": DateColumn}

@@ -25,6 +25,9 @@ BACKENDS = ("auto", "fused", "general", "compiled")
 CHECK_EVERY_ON_GPU = 10
 """Asking a GPU whether anything is left to do makes the host wait, so it is asked rarely."""
 
+RUNNING, CONVERGED, DIVERGED = map(int, (Status.RUNNING, Status.CONVERGED, Status.DIVERGED))
+"""As plain numbers, which torch's tracers compare with tensors as everybody else does."""
+
 COMPACT_BELOW = 0.5
 """Dropping finished rows costs a copy, so it waits until it halves the work."""
 
@@ -78,7 +81,7 @@ class Stopping:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """The rows still in the loop, every field rows first."""
 
     rows: Tensor
@@ -92,23 +95,44 @@ class _Work:
     status: Tensor
 
     @staticmethod
-    def begin(prepared: Prepared, start: Tensor) -> _Work:
+    def begin(prepared: Prepared, start: Tensor) -> Work:
         rows = torch.arange(start.shape[0], device=start.device)
         state, y = prepared.begin(start)
         value, gradient = prepared.evaluate(y)
         steps, status = torch.zeros_like(rows), torch.full_like(rows, Status.RUNNING)
-        return _Work(rows, state, y, value, gradient, y, value, steps, status)
+        return Work(rows, state, y, value, gradient, y, value, steps, status)
 
-    def advance(self, prepared: Prepared) -> _Work:
+    def advance(self, prepared: Prepared) -> Work:
         """Make one step for every row."""
         state, y = prepared.step(self.state, self.y, self.value, self.gradient)
         value, gradient = prepared.evaluate(y)
         return replace(self, state=state, y=y, value=value, gradient=gradient)
 
-    def select(self, rows: Tensor) -> _Work:
+    def judge(self, last_y: Tensor, last_value: Tensor, stopping: Stopping) -> tuple[Work, Tensor]:
+        """End the rows that have converged or diverged since the last step, and keep the best of
+        each; return which rows have moved, (n,), too."""
+        running = self.status == RUNNING
+        moving = running if stopping.scope == "example" else self.status != DIVERGED
+        # A gradient that is not finite makes the next value so.
+        finite = torch.isfinite(self.value)
+        ended = stopping.met(self.y, last_y, self.value, last_value) | ~finite
+        # In arithmetic, because torch.where copies its numbers to the GPU, and waits.
+        ending = DIVERGED - finite * (DIVERGED - CONVERGED)
+        # Written so that a best value of nan, from a bad start, is improved on too.
+        better = moving & finite & ~(self.value >= self.best_value)
+        judged = replace(
+            self,
+            best_y=torch.where(better[:, None], self.y, self.best_y),
+            best_value=torch.where(better, self.value, self.best_value),
+            steps=self.steps + moving,
+            status=torch.where(running & ended, ending, self.status),
+        )
+        return judged, moving
+
+    def select(self, rows: Tensor) -> Work:
         state, names = self.state.select(rows), [each.name for each in fields(self)]
         chosen = {name: getattr(self, name)[rows] for name in names if name != "state"}
-        return _Work(**chosen, state=state)
+        return Work(**chosen, state=state)
 
 
 @dataclass(frozen=True)
@@ -195,34 +219,18 @@ class Descent(Inference):
             return fused
         stopping = self.stopping
         prepared = prepare(task, self.rule)
-        work = _Work.begin(prepared, start)
+        work = Work.begin(prepared, start)
         trace = [(work.y, work.value)] if self.trace else None
-        finished: list[_Work] = []
+        finished: list[Work] = []
         check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
         freezes = stopping.scope == "example"
         step, dropped_converged = 0, 0
         by_compiler = self.backend == "compiled"
-        advance = compiled(_Work.advance) if by_compiler else _Work.advance
+        advance = compiled(Work.advance) if by_compiler else Work.advance
 
         for step in range(1, stopping.max_steps + 1):
             last_y, last_value = work.y, work.value
-            work = advance(work, prepared)
-            running = work.status == Status.RUNNING
-            moving = running if freezes else work.status != Status.DIVERGED
-            # A gradient that is not finite makes the next value so.
-            finite = torch.isfinite(work.value)
-            ended = stopping.met(work.y, last_y, work.value, last_value) | ~finite
-            # In arithmetic, because torch.where copies its numbers to the GPU, and waits.
-            ending = Status.DIVERGED - finite * (Status.DIVERGED - Status.CONVERGED)
-            # Written so that a best value of nan, from a bad start, is improved on too.
-            better = moving & finite & ~(work.value >= work.best_value)
-            work = replace(
-                work,
-                best_y=torch.where(better[:, None], work.y, work.best_y),
-                best_value=torch.where(better, work.value, work.best_value),
-                steps=work.steps + moving,
-                status=torch.where(running & ended, ending, work.status),
-            )
+            work, moving = advance(work, prepared).judge(last_y, last_value, stopping)
             if trace is not None:
                 # A frozen example stands still in its trace.
                 y = torch.where(moving[:, None], work.y, trace[-1][0])
@@ -251,7 +259,9 @@ def _add_gap(found: Solution, problem: Problem, domain: Domain, known: Tensor | 
     """Add how far the energy may be above its minimum, where it is convex and final."""
     # To ask a GPU whether a problem is convex makes the host wait; training does without.
     training_on_gpu = torch.is_grad_enabled() and found.y.is_cuda
-    if found.y.requires_grad or training_on_gpu or not problem.is_convex:
+    # A graph that is being traced (see spen.inference.graph) has no numbers to ask.
+    traced = torch.compiler.is_compiling()
+    if found.y.requires_grad or training_on_gpu or traced or not problem.is_convex:
         return found
     tau = problem.entropy_weight
     with torch.no_grad():
@@ -272,9 +282,7 @@ def _split_rows(running: Tensor, left: int) -> tuple[Tensor, Tensor]:
     return order[:size].sort().values, order[size:]
 
 
-def _gather(
-    parts: list[_Work], trace: list[tuple[Tensor, Tensor]] | None, backend: str
-) -> Solution:
+def _gather(parts: list[Work], trace: list[tuple[Tensor, Tensor]] | None, backend: str) -> Solution:
     """Put the rows back into the order in which they came."""
     order = torch.cat([part.rows for part in parts]).argsort()
     names = ("best_y", "best_value", "steps", "status")

@@ -293,7 +293,8 @@ class MeanField(DualRule):
         self, state: State, here: Iterate, tau: Tensor | None, known: Tensor | None, domain: Domain
     ) -> tuple[State, Tensor]:
         # Looking into τ makes a GPU's host wait, so it is done at the first step alone.
-        first = state.point is state.previous
+        # A graph that is being traced has no numbers to look at.
+        first = state.point is state.previous and not torch.compiler.is_compiling()
         if tau is None or (first and not bool((tau > 0).all())):
             received = "none" if tau is None else f"{tau.min().item():g}"
             raise InputError(

@@ -61,8 +61,8 @@ class CrossEntropy(Objective):
         return Solution(
             y=y,
             energy=domain.sum(scores * y) + domain.negative_entropy(y),
-            steps=torch.zeros(len(y), dtype=torch.int64, device=y.device),
-            status=torch.full((len(y),), Status.CONVERGED, device=y.device),
+            steps=torch.zeros(y.shape[0], dtype=torch.int64, device=y.device),
+            status=torch.full((y.shape[0],), Status.CONVERGED, device=y.device),
         )
 
 

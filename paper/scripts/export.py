@@ -1,0 +1,138 @@
+"""Exported models beside ``predict``: answers on the official test rows, and the time of one row.
+
+    SPEN_DATA=FOLDER python paper/scripts/export.py yeast bibtex delicious [--models DIR]
+
+Each model is fitted to the training part and kept in the folder; a model file NAME.spen that is
+there already is taken as it is. It is exported to ONNX, compared with ``predict`` on all test rows
+(with nothing known, and with a part of the labels known), and one row is timed in onnxruntime on
+one thread, in turns with a plain MLP of the same widths that is exported alike: the feature network
+of one member and its label scores. Needs the extra "onnx".
+
+Delicious is fitted by ``preset="fast"`` with few epochs and folds: what is looked at is the way
+through the model, not how good it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+from torch import nn
+
+import spen
+from spen.batch.arrays import densified
+from spen.features import MLP, LabelScores
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "delicious": {"preset": "fast", "epochs": 2, "hidden": (256,), "folds": 2, "cross_fit": True}
+}
+ROUNDS, ROWS = 20, 200
+
+
+def session(content: bytes | str) -> Any:
+    """Return a session on one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def plain_mlp(model: Any) -> bytes:
+    """Return the label-wise network of a model, exported by itself: an MLP and nothing else."""
+    scores = model.features
+    network = scores.networks[0] if isinstance(scores, LabelScores) else scores
+    assert isinstance(network, MLP)
+    widths = (*network.widths, model.domain.size)
+    layers: list[nn.Module] = []
+    for narrow, wide in itertools.pairwise(widths):
+        layers += [nn.Linear(narrow, wide), nn.ReLU()]
+    layers[-1] = nn.Sigmoid()
+    rows = torch.export.Dim("rows")
+    example, shapes = (torch.zeros(2, widths[0]),), ({0: rows},)
+    program = torch.onnx.export(
+        nn.Sequential(*layers).eval(),
+        example,
+        input_names=["X"],
+        dynamo=True,
+        dynamic_shapes=shapes,
+        verbose=False,
+    )
+    assert program is not None
+    return program.model_proto.SerializeToString()
+
+
+def calls(whole: Any, model: Any, rows: Any) -> dict[str, Any]:
+    """Return what is timed: functions of the number of a row."""
+    plain = session(plain_mlp(model))
+    singles = np.asarray(rows, np.float64)[:, None, :]
+    halves = singles.astype(np.float32)
+    known = np.full((1, model.domain.size), np.nan, np.float32)
+    known[0, ::2] = 0
+    return {
+        "the whole way": lambda row: whole.run(None, {"X": singles[row]}),
+        "half of the labels known": lambda row: whole.run(
+            None, {"X": singles[row], "known": known}
+        ),
+        "a plain MLP": lambda row: plain.run(None, {"X": halves[row]}),
+    }
+
+
+def times(calls: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return the median and the 90th percentile of each call, in milliseconds, taken in turns."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            for row in range(ROWS):
+                began = time.perf_counter()
+                call(row)
+                found[name].append(1e3 * (time.perf_counter() - began))
+    return {
+        name: (statistics.median(each), float(np.percentile(each, 90)))
+        for name, each in found.items()
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Print a line for each data set and format."""
+    parser = argparse.ArgumentParser(description="Exported models beside predict.")
+    parser.add_argument("sets", nargs="+")
+    parser.add_argument("--models", type=Path, default=Path("export-models"))
+    asked = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    asked.models.mkdir(parents=True, exist_ok=True)
+    for name in asked.sets:
+        data, path = spen.load_dataset(name), asked.models / f"{name}.spen"
+        assert data.test is not None
+        if not path.exists():
+            clf = spen.SPENClassifier(random_state=0, **SETTINGS.get(name, {}))
+            clf.fit(data.train.X, data.train.Y).save(path)
+        clf = spen.load(path)
+        with tempfile.TemporaryDirectory() as folder:
+            for to in ("onnx", "torch"):
+                exported = clf.export(Path(folder) / to, data.test.X, to=to)
+                print(
+                    f"{name}, {to}: {exported.rows:,} test rows, of {exported.different} the "
+                    f"labels differ, probabilities by {exported.apart:.1e} at most; "
+                    f"{exported.bytes / 1e6:.1f} MB"
+                )
+            whole = session(str(Path(folder) / "onnx"))
+        found = times(calls(whole, clf.model_, densified(data.test.X[:ROWS])))
+        least = found["a plain MLP"][0]
+        for what, (middle, slow) in found.items():
+            print(
+                f"{name}, one row, {what}: {middle:.3f} ms (90 % within {slow:.3f}), "
+                f"{middle / least:.1f} times the MLP"
+            )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
