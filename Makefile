@@ -2,6 +2,7 @@
 #   make demo   install into .venv, then train and draw the paper's synthetic task
 #   make test   install into .venv, then lint, type-check and test
 # make test-extras tests what needs further packages, and installs those.
+# make docs runs the examples and builds the site into build/site, without a network.
 # make bench measures inference on this machine: ratios of times that are taken in turns.
 # make torture takes long: it kills, floods, flips and fuzzes, and prints what held.
 PYTHON ?= python3
@@ -10,7 +11,7 @@ STAMP := .venv/.installed
 # One process a core; most tests of a file stay together, and share what takes long to make.
 SIDE_BY_SIDE := -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test test-extras bench torture clean
+.PHONY: demo test test-extras docs bench torture clean
 
 demo: $(STAMP)
 	$(BIN)/spen demo
@@ -23,8 +24,12 @@ test: $(STAMP)
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-extras: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,onnx,ray,serve]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,docs,onnx,ray,serve]'
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras
+
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --jobs auto --quiet -d build/doctrees docs build/site
 
 bench: $(STAMP)
 	$(BIN)/spen bench
@@ -40,4 +45,4 @@ $(STAMP): pyproject.toml paper/pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv build dist docs/gallery docs/reference

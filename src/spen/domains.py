@@ -26,7 +26,14 @@ _LOWEST = 1 / (1 + math.exp(DUAL_LIMIT))
 
 
 class Domain(ABC):
-    """The set over which an energy is minimised."""
+    """The set over which an energy is minimised, and its geometry; points are y (n, L).
+
+    A mirror step is a gradient step in dual space: y = to_primal(to_dual(y) − η ∇E).
+
+    >>> box = UnitBox(2)
+    >>> box.to_primal(torch.tensor([[0.0, 2.0]])), box.round(torch.tensor([[0.2, 0.9]]))
+    (tensor([[0.5000, 0.8808]]), tensor([[0., 1.]]))
+    """
 
     wrong_entries_per_error: int
     """How many entries of y differ when one label is wrong, so that losses count labels."""
@@ -162,7 +169,7 @@ class Domain(ABC):
 class UnitBox(Domain):
     """The box [0, 1]^L: a set of labels, each on or off.
 
-    Mirror map: y = σ(θ), θ = log y − log(1 − y).
+    Points y and duals θ are (n, L). Mirror map: y = σ(θ), θ = log y − log(1 − y).
 
     >>> import torch
     >>> UnitBox(2).to_primal(torch.zeros(1, 2))
@@ -236,7 +243,7 @@ class UnitBox(Domain):
 class Simplex(Domain):
     """A product of simplices: one class out of ``n_classes`` at each position.
 
-    y is flat: the classes of position 0, then those of position 1, and so on.
+    y is flat, (n, T K): the classes of position 0, then those of position 1, and so on.
     Mirror map: y = softmax(θ) at each position, θ = log y.
 
     With ``positions=None`` there are as many as a batch has, and ``of_batch`` returns its domain.

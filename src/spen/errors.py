@@ -23,27 +23,74 @@ MOST_STEPS = 1_000_000
 
 
 class SpenError(Exception):
-    """The base of all errors that spen raises on purpose."""
+    """The base of all errors that spen raises on purpose.
+
+    >>> issubclass(InputError, SpenError), issubclass(MissingPackageError, SpenError)
+    (True, True)
+    """
 
 
 class InputError(SpenError, ValueError):
-    """A value, shape or data set that cannot be used."""
+    """A value, shape or data set that cannot be used.
+
+    It is a ValueError too, and says what is wrong, what was received and what to do.
+
+    >>> check_positive(-1, "lr")
+    Traceback (most recent call last):
+    ...
+    spen.errors.InputError: lr must be a number above zero; received -1.
+    """
 
 
 class UnknownNameError(InputError):
-    """A name that is not one of those on offer."""
+    """A name that is not one of those on offer.
+
+    It names what is nearest.
+
+    >>> one_of("hamm", ("hamming", "log"), "delta")
+    Traceback (most recent call last):
+    ...
+    spen.errors.UnknownNameError: ...
+    """
 
 
 class CheckpointError(SpenError, ValueError):
-    """A file of weights or training state that cannot be used here."""
+    """A file of weights or training state that cannot be used here.
+
+    >>> import spen, tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".spen") as file:
+    ...     spen.load(file.name)
+    Traceback (most recent call last):
+    ...
+    spen.errors.CheckpointError: ...
+    """
 
 
 class EnergyCheckError(SpenError, AssertionError):
-    """An energy that breaks the contract that solvers rely on."""
+    """An energy that breaks the contract that solvers rely on.
+
+    >>> import spen
+    >>> class Wrong(spen.Energy):
+    ...     n_labels = 2
+    ...     def forward(self, features, y):
+    ...         return y.sum()
+    >>> spen.check_energy(Wrong())
+    Traceback (most recent call last):
+    ...
+    spen.errors.EnergyCheckError: Wrong: value(y) must have shape (5,), one number per row; ...
+    """
 
 
 class MissingPackageError(SpenError, ImportError):
-    """An optional package that the call needs is not installed."""
+    """An optional package that the call needs is not installed.
+
+    The sentence names the extra that brings it.
+
+    >>> require("no_such_package", "fast")
+    Traceback (most recent call last):
+    ...
+    spen.errors.MissingPackageError: ...
+    """
 
 
 class UndertrainedWarning(UserWarning):

@@ -36,6 +36,15 @@ class Features(nn.Module):
     Attributes:
         n_inputs: the width of the inputs; None takes any.
         n_features: the width of F(x); None where only a trial can tell.
+
+    >>> class Squares(Features):
+    ...     def __init__(self, n_inputs):
+    ...         super().__init__()
+    ...         self.n_inputs = self.n_features = n_inputs
+    ...     def forward(self, inputs, generator=None):
+    ...         return inputs**2
+    >>> Squares(3).of(torch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[1., 4., 9.]])
     """
 
     # Most have both, and code says features.n_features; so they are no int | None.
@@ -277,7 +286,7 @@ def reset_modules(module: nn.Module, generator: torch.Generator) -> None:
 
 
 class Identity(Features):
-    """F(x) = x: with a local energy, a linear classifier.
+    """F(x) = x, (n, d): with a local energy, a linear classifier.
 
     >>> Identity(64).n_features
     64
@@ -351,7 +360,7 @@ class _Stack(Features):
 
 
 class Linear(_Stack):
-    """Affine layers and nothing between them: a low-rank linear model when a layer is narrow.
+    """F(x) = A_k … A_1 x with biases, (n, d) → (n, f): of low rank where a layer is narrow.
 
     Args:
         widths: the number of inputs, then the width of each layer.
@@ -364,7 +373,7 @@ class Linear(_Stack):
 
 
 class MLP(_Stack):
-    """F(x) = g(A_k … g(A_1 x)), equation 3 with ReLU, biases and any depth.
+    """F(x) = g(A_k … g(A_1 x)), equation 3 with ReLU, biases and any depth: (n, d) → (n, f).
 
     Args:
         widths: the number of inputs, then the width of each layer.

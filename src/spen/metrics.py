@@ -86,7 +86,9 @@ def micro_f1(truth: Any, predicted: Any, *, empty: EmptyRule = "zero") -> float:
 
 
 def hamming_error(truth: Any, predicted: Any) -> float:
-    """Return the share of labels that are wrong.
+    """Return the share of labels that are wrong, Σ |truth − predicted| / (n L).
+
+    Both are (n, L) of 0 and 1; nan in the truth is left out.
 
     >>> hamming_error([[1, 0], [0, 0]], [[1, 1], [0, 0]])
     0.25
@@ -96,7 +98,9 @@ def hamming_error(truth: Any, predicted: Any) -> float:
 
 
 def subset_accuracy(truth: Any, predicted: Any) -> float:
-    """Return the share of rows on which every label is right.
+    """Return the share of rows on which every label is right, T = P.
+
+    Both are (n, L) of 0 and 1; nan in the truth is left out.
 
     >>> subset_accuracy([[1, 0], [0, 0]], [[1, 1], [0, 0]])
     0.5
@@ -107,7 +111,9 @@ def subset_accuracy(truth: Any, predicted: Any) -> float:
 
 
 def label_accuracy(truth: Any, predicted: Any) -> float:
-    """Return the share of labels that are right.
+    """Return the share of labels that are right, 1 − Σ |truth − predicted| / (n L).
+
+    Both are (n, L) of 0 and 1; nan in the truth is left out.
 
     >>> label_accuracy([[1, 0], [0, 0]], [[1, 1], [0, 0]])
     0.75
@@ -209,7 +215,7 @@ def ndcg_at_k(truth: Any, scores: Any, k: int) -> float:
 
 
 def precision_at_k(truth: Any, scores: Any, k: int) -> float:
-    """Return the mean over rows of the share of true labels among the k with the highest scores.
+    """Return the mean over rows of |T ∩ best k| / k, the k labels with the highest scores.
 
     It is divided by k even where a row has fewer labels. Of equal scores the one in the
     earlier column comes first.
@@ -230,8 +236,9 @@ def calibration_error(truth: Any, probabilities: Any, *, bins: int = 15) -> floa
     """Return the expected calibration error over all label decisions.
 
     Every (row, label) is put into one of ``bins`` equal intervals of [0, 1] by its
-    probability; the error is the mean over decisions of |share of labels on − mean
-    probability| of the decision's interval.
+    probability. With B_k the decisions of interval k, the error is
+
+        Σ_k |B_k| / (n L) · |share of labels on in B_k − mean probability in B_k|
 
     Args:
         truth: (n, L) of 0 and 1; nan marks a missing label.
@@ -313,6 +320,7 @@ def search_error_rate(energy_of_truth: Any, energy_found: Any, *, rtol: float = 
     """Return the share of examples where inference missed a labelling that scores better.
 
     The truth is such a labelling when (E(truth) − E(found)) / |E(found)| < −rtol.
+    Energies are (n,).
 
     >>> search_error_rate([-2.0, 1.0], [-1.0, 0.5])
     0.5

@@ -30,6 +30,11 @@ class Dataset:
         label_names: the name of each column of Y.
         valid: the Split to tune by where the data set comes with one, or None.
         label_column: the column of a table that holds all labels of a row; None: each has its own.
+
+    >>> rows = Split(np.eye(3), np.array([[1], [0], [1]]))
+    >>> data = Dataset("mine", rows, None, feature_names=("a", "b", "c"), label_names=("sun",))
+    >>> len(data.train), data.train.X.shape, data.train.Y.shape     # (n, d) and (n, L)
+    (3, (3, 3), (3, 1))
     """
 
     name: str

@@ -35,6 +35,14 @@ class Problem(ABC):
 
     Attributes:
         mask: (n, T) True where there is a position; None for outputs without positions.
+
+    >>> from spen import LocalEnergy
+    >>> problem = LocalEnergy(n_features=8, n_labels=4).bind(Context(torch.ones(2, 8)))
+    >>> y = torch.full((2, 4), 0.5)
+    >>> problem.value(y).shape, problem.gradient(y).shape, problem.flips(y.round()).shape
+    (torch.Size([2]), torch.Size([2, 4]), torch.Size([2, 4]))
+    >>> problem.select(torch.tensor([1])).value(y[:1]).shape
+    torch.Size([1])
     """
 
     mask: Tensor | None = None
@@ -220,7 +228,7 @@ def add_problems(problems: Sequence[Problem]) -> Problem:
 class Energy(nn.Module):
     """A learned (or fixed) energy of outputs. It holds parameters only.
 
-    To write your own, give ``forward(features, y)`` → (n,), with parameters
+    To write your own, give ``forward(features, y)``: (n, f) and (n, L) → (n,), with parameters
     whose initial values come from ``reset(generator)``; autograd does the rest.
     Override ``bind`` where a closed-form gradient is known. Check the result with
     ``spen.check_energy``.
@@ -230,6 +238,16 @@ class Energy(nn.Module):
     Attributes:
         n_labels: the number of columns of y.
         n_features: the width of F(x), or None when the energy does not look at x.
+
+    >>> class SizeEnergy(Energy):
+    ...     def __init__(self, n_labels):
+    ...         super().__init__()
+    ...         self.n_labels = n_labels
+    ...     def forward(self, features, y):
+    ...         return (y.sum(1) - 2) ** 2      # two labels are best
+    >>> SizeEnergy(4)(torch.zeros(2, 1), torch.tensor([[1.0, 1, 0, 0], [1, 1, 1, 1]]))
+    tensor([0., 4.])
+    >>> check_energy(SizeEnergy(4))
     """
 
     n_labels: int

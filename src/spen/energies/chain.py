@@ -23,6 +23,8 @@ Transition = tuple[int, int]
 class ChainEnergy(Energy):
     """E^chain(y) = s·y_1 + Σ_t y_t·A y_{t+1} + e·y_T, over the positions of each row.
 
+    y is (n, T K).
+
     With a ``LocalEnergy`` it is a linear-chain CRF, for which ``Viterbi`` and ``ForwardBackward``
     are exact. Where y lies between labels, the energy is linear in each position, so its gradient
     holds what the neighbours say. All weights start at zero, so a new energy is zero.

@@ -23,10 +23,11 @@ from spen.features import fill_fan_in, fill_normal
 class ConvexEnergy(Energy):
     """E(y) = c·z_k with z_{i+1} = g(W_i z_i + C_i y + D_i F(x) + d_i), c ≥ 0 and W ≥ 0.
 
-    Convex in y, whatever F(x) is: g is convex and rises, and what it is fed convex functions
-    with is not negative (Amos, Xu & Kolter, "Input Convex Neural Networks", ICML 2017). C and D
-    have any sign. Each non-negative weight is softplus(r + r₀) of a free parameter r that starts
-    at zero, so training needs no clipping, and weight decay draws to the initial weights.
+    y is (n, L) and F(x) (n, f). Convex in y, whatever F(x) is: g is convex and rises, and what it
+    is fed convex functions with is not negative (Amos, Xu & Kolter, "Input Convex Neural Networks",
+    ICML 2017). C and D have any sign. Each non-negative weight is softplus(r + r₀) of a free
+    parameter r that starts at zero, so training needs no clipping, and weight decay draws to the
+    initial weights.
 
     A local energy, an entropy and other convex energies may be added, and the sum is convex. The
     descent then says in ``Solution.gap`` how far its answer may be above the minimum.

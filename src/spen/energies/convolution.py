@@ -92,6 +92,11 @@ class ConditionalConvolutionEnergy(ConvolutionEnergy):
         window: M.
         measurements: the number of rows of each C_m.
         nonlinearity: g: relu, hardtanh, softplus or sigmoid.
+
+    >>> energy = ConditionalConvolutionEnergy(n_features=5, n_labels=3, window=2, measurements=4)
+    >>> y = torch.eye(3)[[0, 2, 2, 1]].reshape(1, 12)       # (n, T K)
+    >>> energy.bind(Context(torch.zeros(1, 4, 5))).value(y).shape
+    torch.Size([1])
     """
 
     def __init__(

@@ -88,6 +88,12 @@ class Block:
         nonlinearity: g.
         never_negative: whether c cannot be below zero, whatever training does.
         by_row: whether each row has measurements of its own.
+
+    >>> import torch
+    >>> ones, zero = torch.ones(1, 3), torch.zeros(1)
+    >>> block = Block(ones, zero - 1, zero + 2, nonlinearity("relu"))       # 2 max(0, Σ y − 1)
+    >>> Form(linear=torch.zeros(1, 3), blocks=(block,)).value(torch.tensor([[1.0, 1.0, 0.5]]))
+    tensor([3.])
     """
 
     measurements: Tensor

@@ -37,6 +37,12 @@ class LabelEnergy(Energy):
             zero, so that each measurement starts as a weighted count of labels, which
             suits labels that exclude each other. "neutral": signed, with a readout so small
             that a new energy changes next to nothing.
+
+    >>> energy = LabelEnergy(n_labels=4, measurements=3, nonlinearity="softplus")
+    >>> energy.measurements.shape, energy.readout.shape     # C₁ (m, L) and c₂ (m,)
+    (torch.Size([3, 4]), torch.Size([3]))
+    >>> energy(torch.zeros(2, 1), torch.rand(2, 4)).shape   # it does not look at x
+    torch.Size([2])
     """
 
     def __init__(
@@ -143,6 +149,10 @@ class ConditionalEnergy(Energy):
         n_labels: L.
         measurements: the number of rows of D₁.
         nonlinearity: g: relu, hardtanh, softplus or sigmoid.
+
+    >>> energy = ConditionalEnergy(n_features=8, n_labels=4, measurements=3)
+    >>> energy(torch.ones(2, 8), torch.rand(2, 4)).shape
+    torch.Size([2])
     """
 
     def __init__(

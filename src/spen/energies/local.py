@@ -29,6 +29,11 @@ class LocalEnergy(Energy):
     Args:
         n_features: f, the width of F(x).
         n_labels: L; with positions, the number of classes of each.
+
+    >>> energy = LocalEnergy(n_features=8, n_labels=4)
+    >>> features, y = torch.ones(2, 8), torch.full((2, 4), 0.5)
+    >>> energy(features, y).shape
+    torch.Size([2])
     """
 
     def __init__(self, n_features: int, n_labels: int) -> None:

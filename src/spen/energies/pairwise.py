@@ -18,13 +18,19 @@ from spen.features import fill_fan_in, fill_normal
 class PairwiseEnergy(Energy):
     """E^crf(y) = y·S y + s·y, the paper's equation 7.
 
-    S is symmetric with a zero diagonal (y_i² = y_i on labels, so a diagonal would
+    y is (n, L). S is symmetric with a zero diagonal (y_i² = y_i on labels, so a diagonal would
     only repeat s). With a rank r, S is the off-diagonal part of Vᵀ diag(w) V, whose
     cost is linear in L. All weights but V start at zero, so a new energy is zero.
 
     Args:
         n_labels: L.
         rank: r, or None for all pairs.
+
+    >>> energy = PairwiseEnergy(n_labels=2)
+    >>> with torch.no_grad():
+    ...     _ = energy.weight.copy_(torch.tensor([[0.0, 2.0], [2.0, 0.0]]))
+    >>> energy(torch.zeros(3, 1), torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]))
+    tensor([0., 0., 4.], grad_fn=...)
     """
 
     def __init__(self, n_labels: int, rank: int | None = None) -> None:

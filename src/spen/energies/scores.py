@@ -24,7 +24,7 @@ from spen.features import drop, fill_normal
 
 
 class ScoreEnergy(LocalEnergy):
-    """E(y) = −Σ_i y_i (a_i z_i + b_i), where the features z are the labels' log-odds.
+    """E(y) = −Σ_i y_i (a_i z_i + b_i), where the features z (n, L) are the labels' log-odds.
 
     It is the local energy of a model whose features are ``LabelScores``: a scale and a shift
     for each label. It starts at a = 1, b = 0, so that alone it repeats the label-wise model.
@@ -58,7 +58,7 @@ class ScoreEnergy(LocalEnergy):
 
 
 class ConditionalScoreEnergy(ConditionalEnergy):
-    """E(y) = d₂·g(D₁ [y; σ(z)] + d), where the features z are the labels' log-odds.
+    """E(y) = d₂·g(D₁ [y; σ(z)] + d), where the features z (n, L) are the labels' log-odds.
 
     Its measurements can compare a labelling with what the label-wise model says of all
     labels: how many there should be, and which. It starts as an energy of y alone, and so
@@ -87,7 +87,7 @@ class ConditionalScoreEnergy(ConditionalEnergy):
 
 
 class SurpriseEnergy(Energy):
-    """E(y) = c·g(C y − s∘(C σ(z)) + d), where the features z are the labels' log-odds.
+    """E(y) = c·g(C y − s∘(C σ(z)) + d), where the features z (n, L) are the labels' log-odds.
 
     A measurement with s = 1 sees by how much a labelling differs from what the label-wise model
     expects: it is at rest where y is as expected, whatever x is, so a label that is known speaks

@@ -27,7 +27,10 @@ _NEUTRAL = 0.541324854612918
 
 
 class Entropy(Energy):
-    """−τ H(y): the larger τ, the softer the prediction.
+    """E(y) = −τ H(y): the larger τ, the softer the prediction.
+
+    Of label sets H(y) = −Σ_i y_i log y_i + (1 − y_i) log(1 − y_i), of classes −Σ_k y_k log y_k;
+    y is (n, L).
 
     Mirror descent applies it exactly (it divides the dual by 1 + ητ), as if the
     iterates were normalised at a temperature.
@@ -35,6 +38,10 @@ class Entropy(Energy):
     Args:
         domain: says which entropy H is.
         weight: τ.
+
+    >>> from spen import UnitBox
+    >>> Entropy(UnitBox(2), weight=1.0)(torch.zeros(1, 1), torch.tensor([[0.5, 0.5]]))   # −2 log 2
+    tensor([-1.3863])
     """
 
     def __init__(self, domain: Domain, weight: float = 1.0) -> None:
@@ -55,10 +62,11 @@ class Entropy(Energy):
 class StepRates(Energy):
     """E(y) = 0, and a learned factor r_t > 0 of the step size for each step of inference.
 
-    A step of size η r_t on E is a step of size η on r_t E: how steep the energy is to be at step
-    t is learned along with it. So the factors are parameters of the energy, trained and saved
-    like all others, and a rule with a step size (``MirrorDescent``, ``ProjectedGradient``)
-    applies them. They start at 1; steps beyond the last one that has a factor take the last.
+    r is (steps,). A step of size η r_t on E is a step of size η on r_t E: how steep the energy is
+    to be at step t is learned along with it. So the factors are parameters of the energy, trained
+    and saved like all others, and a rule with a step size (``MirrorDescent``,
+    ``ProjectedGradient``) applies them. They start at 1; steps beyond the last one that has a
+    factor take the last.
 
     Only objectives that differentiate the steps train them (``EndToEnd``). No kernel knows them,
     so inference takes the general path.
@@ -136,7 +144,7 @@ no polynomial; the domain computes it."""
 
 
 class LossAugmentation(Energy):
-    """−margin · Δ(y, target), the term that equation 9 adds to the energy.
+    """E(y) = −margin · Δ(y, target), y (n, L): the term that equation 9 adds to the energy.
 
     The target, and which of it was observed, come from the context.
 
@@ -144,6 +152,12 @@ class LossAugmentation(Energy):
         domain: where y lives.
         loss: Δ: hamming (linear in y), squared or log.
         margin: how much each wrong label is worth.
+
+    >>> from spen import UnitBox
+    >>> context = Context(torch.zeros(1, 1), target=torch.tensor([[1.0, 0.0, 1.0]]))
+    >>> problem = LossAugmentation(UnitBox(3), margin=2.0).bind(context)
+    >>> problem.value(torch.tensor([[0.0, 0.0, 1.0]]))      # one label is wrong
+    tensor([-2.])
     """
 
     def __init__(self, domain: Domain, loss: str = "hamming", margin: float = 1.0) -> None:

@@ -99,7 +99,7 @@ class SPENClassifier(NetworkClassifier):
         missing: the share of true labels that is marked 0 in y: ones are trusted, zeros partly;
             "auto" chooses a share above zero on held-out rows. Calibration sees marks alone, so
             probabilities stay those of marks.
-        stages: "auto", or the ``spen.Stage``s of your own training (with cross_fit, of the
+        stages: "auto", or a list of ``spen.Stage``, your own training (with cross_fit, of the
             energy's; epochs and the like are then those of the label-wise models). All their
             epochs are run, and the last stage's objective predicts.
         device: "auto" takes a GPU where there is one; or "cpu", "cuda", ...

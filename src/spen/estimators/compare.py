@@ -106,6 +106,16 @@ class Comparison:
         training_rows: how many rows were trained on.
         held_out_rows: how many other rows judge.
         labels: how many there are.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=60, n_test=20)
+    >>> clf = spen.SPENClassifier(hidden=(), epochs=2, random_state=0)
+    >>> found = clf.compare(data.train.X, data.train.Y, against=["logistic"])
+    >>> found.training_rows, found.held_out_rows, found.labels
+    (45, 15, 16)
+    >>> decoding, score = found.best("logistic")
+    >>> 0 <= score.mean <= 1, decoding in found.entries[1].scores
+    (True, True)
     """
 
     entries: tuple[Compared, ...]

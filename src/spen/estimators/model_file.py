@@ -132,6 +132,16 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
     Args:
         path: of the file.
         device: where predictions are made, wherever the model was trained.
+
+    >>> import tempfile, spen
+    >>> data = spen.exclusive_blocks(n_train=60, n_test=20)
+    >>> clf = spen.SPENClassifier(hidden=(), epochs=2, random_state=0)
+    >>> clf = clf.fit(data.train.X, data.train.Y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     clf.save(f"{folder}/model.spen")
+    ...     again = load(f"{folder}/model.spen")
+    >>> bool((again.predict(data.test.X) == clf.predict(data.test.X)).all())
+    True
     """
     # First, because this would be the caller's mistake; all others are the file's.
     usable_device(device)

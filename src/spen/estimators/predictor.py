@@ -279,6 +279,13 @@ class Diagnosis:
         endings: how many rows ended how, in words.
         gaps: (n,) how far each energy may be above its minimum, as a share of it; None where that
             is not known: it is for convex energies alone.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=60, n_test=20)
+    >>> clf = spen.SPENClassifier(hidden=(), epochs=2, random_state=0)
+    >>> found = clf.fit(data.train.X, data.train.Y).diagnose(data.test.X, data.test.Y)
+    >>> 0 <= found.search_errors <= 1, found.steps.shape
+    (True, (20,))
     """
 
     converged: float

@@ -33,13 +33,21 @@ LONGEST_NAME = 22
 
 @dataclass(frozen=True)
 class LabelStructure:
-    """The measurement matrix of a model.
+    """The measurement matrix C of a model, in E(y) = c·g(C y + b).
 
     Attributes:
         measurements: (m, L) how much each measurement weighs each label.
         readout: (m,) how much the energy weighs each measurement.
         label_names: the L labels.
         energy: what holds the matrix.
+
+    >>> import spen
+    >>> data = spen.exclusive_blocks(n_train=60, n_test=20)
+    >>> clf = spen.SPENClassifier(hidden=(), epochs=2, random_state=0)
+    >>> structure = clf.fit(data.train.X, data.train.Y).structure()
+    >>> structure.measurements.shape[1], len(structure.label_names)
+    (16, 16)
+    >>> one, other, value = structure.pairs(1)[0]       # the strongest; below zero: together
     """
 
     measurements: np.ndarray

@@ -33,7 +33,14 @@ class Backward(ABC):
 
 @dataclass(frozen=True)
 class Detached(Backward):
-    """The solution is a constant: nothing is differentiated. What the hinge needs."""
+    """The solution is a constant, ∂y/∂parameters = 0: what the hinge needs, and the default.
+
+    >>> from spen import Context, Descent, LocalEnergy, UnitBox
+    >>> problem = LocalEnergy(n_features=8, n_labels=4).bind(Context(torch.ones(2, 8)))
+    >>> descent = Descent(backward=Detached())
+    >>> descent.solve(problem, UnitBox(4)).y.requires_grad
+    False
+    """
 
     def run(self, descent: Descent, task: Task) -> Solution:
         with torch.no_grad():

@@ -18,7 +18,11 @@ from spen.errors import InputError
 
 
 class Status(IntEnum):
-    """How the solve of one example ended; ``sentence`` says it in words."""
+    """How the solve of one example ended; ``sentence`` says it in words.
+
+    >>> Status.CONVERGED.sentence, int(Status.CONVERGED)
+    ('A tolerance was met.', 1)
+    """
 
     sentence: str
     """The status as a full sentence."""
@@ -73,6 +77,14 @@ class Solution:
         gap: (n,) how far the energy may be above the least one, where the solver knows: that of
             the nearest labelling above any labelling's for exact solvers and relaxations, the
             Frank-Wolfe gap for convex energies; 0 is a proof.
+
+    >>> from spen import Context, Descent, LocalEnergy, UnitBox
+    >>> problem = LocalEnergy(n_features=8, n_labels=4).bind(Context(torch.ones(2, 8)))
+    >>> solution = Descent().solve(problem, UnitBox(4))
+    >>> solution.y.shape, solution.energy.shape, solution.converged.tolist()
+    (torch.Size([2, 4]), torch.Size([2]), [True, True])
+    >>> solution.describe()
+    '2 examples, ... A tolerance was met.'
     """
 
     y: Tensor
@@ -164,7 +176,15 @@ class Task(NamedTuple):
 
 
 class Inference(ABC):
-    """A way to minimise a problem over a domain."""
+    """A way to minimise a problem over a domain: y = argmin E(y), for each row of y (n, L).
+
+    All methods have the one verb ``solve``, so that each can stand for another.
+
+    >>> from spen import Descent, Exact, Form, UnitBox
+    >>> problem = Form(linear=torch.tensor([[1.0, -1.0]]))
+    >>> [method.solve(problem, UnitBox(2)).y.round().tolist() for method in (Descent(), Exact())]
+    [[[0.0, 1.0]], [[0.0, 1.0]]]
+    """
 
     @abstractmethod
     def solve(

@@ -137,7 +137,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Descent(Inference):
-    """Minimise by gradient steps on y.
+    """Minimise by gradient steps on y (n, L): y ← step(y, ∇E(y)), as its rule says.
 
     Args:
         rule: how one step is made.

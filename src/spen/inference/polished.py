@@ -22,9 +22,10 @@ LEAST_GAIN = 1e-6
 class Polished(Inference):
     """Round what another inference found, and flip single labels as long as one lowers the energy.
 
-    The answer is a labelling, zeros and ones, and its energy is that of the labelling. No flip
-    of a candidate lowers it further; candidates are the labels whose flip the gradient likes
-    best, anew after each flip.
+    The answer y (n, L) is a labelling, zeros and ones, and its energy is that of the labelling. No
+    flip of a candidate lowers it further: with eⱼ the j-th unit vector and dⱼ = 1 − 2yⱼ,
+    E(y + dⱼ eⱼ) ≥ E(y). Candidates are the labels whose flip the gradient likes best, anew after
+    each flip.
 
     Args:
         inference: what is polished.

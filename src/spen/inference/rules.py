@@ -65,7 +65,20 @@ class Iterate(NamedTuple):
 
 
 class Rule(ABC):
-    """How one step is made. A subclass is a frozen dataclass whose fields are its settings."""
+    """How one step is made: (state, y, ∇E) → (state, y), with y (n, L).
+
+    A subclass is a frozen dataclass whose fields are its settings.
+
+    >>> from spen import Descent, Form, UnitBox
+    >>> class Signs(Rule):
+    ...     def init(self, y, domain):
+    ...         return self._start(y)
+    ...     def step(self, state, here, tau, known, domain):
+    ...         y = domain.project(here.y - 0.1 * here.gradient.sign())
+    ...         return State(y, state.point, state.steps + 1), y
+    >>> Descent(Signs()).solve(Form(linear=torch.tensor([[3.0, -0.1]])), UnitBox(2)).y
+    tensor([[0., 1.]])
+    """
 
     applies_entropy: ClassVar[bool] = False
     """Whether ``step`` applies the entropy weight τ, and so wants a gradient without it."""
@@ -220,8 +233,18 @@ class GradientRule(Rule):
 class MirrorDescent(DualRule, GradientRule):
     """Entropic mirror descent: the step is made on the dual θ, and y = to_primal(θ).
 
+        θ ← θ − η_t ∇E(y) + momentum · (θ − θ_previous),   η_t = lr / (1 + decay · t)
+
+    θ and y are (n, L); on label sets y = σ(θ), on classes softmax(θ).
+
     An entropy term of weight τ is applied exactly, by dividing the moved dual by
     1 + η_t τ, so that local energy with τ = 1 ends at σ(−local scores).
+
+    >>> from spen import Descent, Form, Stopping, UnitBox
+    >>> problem = Form(linear=torch.tensor([[1.0, -1.0]]))
+    >>> one_step = Descent(MirrorDescent(lr=1.0, momentum=0.0), Stopping(max_steps=1))
+    >>> one_step.solve(problem, UnitBox(2)).y                # σ(−1), σ(1)
+    tensor([[0.2689, 0.7311]])
     """
 
     def step(
@@ -236,7 +259,18 @@ class MirrorDescent(DualRule, GradientRule):
 
 @dataclass(frozen=True)
 class ProjectedGradient(GradientRule):
-    """Projected gradient descent: the step is made on y, and the result projected back."""
+    """Projected gradient descent: the step is made on y, and the result projected back.
+
+        y ← project(y − η_t ∇E(y) + momentum · (y − y_previous)),   η_t = lr / (1 + decay · t)
+
+    with y (n, L).
+
+    >>> from spen import Descent, Form, Stopping, UnitBox
+    >>> problem = Form(linear=torch.tensor([[1.0, -0.25]]))
+    >>> one_step = Descent(ProjectedGradient(lr=1.0, momentum=0.0), Stopping(max_steps=1))
+    >>> one_step.solve(problem, UnitBox(2)).y                # 0.5 − 1 is projected to 0
+    tensor([[0.0000, 0.7500]])
+    """
 
     def init(self, y: Tensor, domain: Domain) -> State:
         return self._start(domain.project(y))
@@ -260,7 +294,7 @@ class MeanField(DualRule):
 
         θ ← damping · θ − (1 − damping) · ∇E(y) / τ,   y = to_primal(θ)
 
-    An energy that is linear in each label, as local and pairwise ones are, has
+    with θ and y (n, L). An energy that is linear in each label, as local and pairwise ones are, has
     ∂E/∂y_i = E(y with y_i = 1) − E(y with y_i = 0). For it this is the mean-field update of
     P(y) ∝ exp(−E(y) / τ), y holds the marginals, and the objective E(y) − τ H(y) is the free
     energy. (On a Simplex: linear in each position, so no pairs within one.) For other energies
@@ -313,11 +347,11 @@ class MirrorBundle(DualRule):
     """Mirror descent that remembers one cut: a proximal bundle method with two of them.
 
     A gradient g at y says that the objective S (without its entropy) is about S(y) + g·(ȳ − y)
-    nearby: a cut. This rule knows two, the newest and one that stands for all before it, with
-    slope d. Where a step has crossed a kink, the old cut lies e > 0 below S, and the next step
-    descends along the mixture of both slopes that leads back to where the cuts meet. So it
-    walks along kinks, where g alone jumps from side to side. With n = g − d and W the
-    derivative ∂y/∂θ of the mirror map,
+    nearby: a cut. This rule knows two, the newest and one that stands for all before it, with slope
+    d; all are (n, L). Where a step has crossed a kink, the old cut lies e > 0 below S, and the next
+    step descends along the mixture of both slopes that leads back to where the cuts meet. So it
+    walks along kinks, where g alone jumps from side to side. With n = g − d and W the derivative
+    ∂y/∂θ of the mirror map,
 
         β = [n·W(g + τθ) − e (1/η + τ)] / n·Wn, within 0 and 1 (0 where e ≤ 0)
         d ← g − β n,   θ ← (θ − η d) / (1 + η τ)

@@ -23,11 +23,17 @@ the local scores and chains among the energies."""
 
 
 class Objective(ABC):
-    """A training loss, one number per example. It says itself which inference it needs.
+    """A training loss: ``loss(model, inference, context)`` → (n,).
+
+    It says itself which inference it needs.
 
     Attributes:
         start: where the inference of a prediction begins.
         entropy: τ of the entropy that a prediction minimises along with the energy.
+
+    >>> from spen import CrossEntropy, UnrolledLikelihood
+    >>> CrossEntropy().entropy, UnrolledLikelihood(entropy=0.5).entropy
+    (1.0, 0.5)
     """
 
     start: Start = "uniform"

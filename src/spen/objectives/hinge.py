@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hinge(Objective):
-    """[Δ(t, ȳ) − E(ȳ) + E(t)]₊ at ȳ = argmin E − Δ, the paper's equations 8 and 9.
+    """loss = [Δ(t, ȳ) − E(ȳ) + E(t)]₊ at ȳ = argmin E − Δ, the paper's equations 8 and 9.
+
+    The target t and ȳ are (n, L), the loss is (n,).
 
     ȳ is not rounded and held constant, so the gradient is that of E(t) − E(ȳ).
 
@@ -33,6 +35,12 @@ class Hinge(Objective):
         margin: how much each wrong label is worth.
         start: where inference begins: "uniform", or the "local" model's output.
         entropy: τ of the entropy that softens predictions; training does not see it.
+
+    >>> from spen import Context, Descent, Identity, LocalEnergy, SPEN, Stopping, UnitBox
+    >>> model = SPEN(Identity(8), LocalEnergy(8, 4), UnitBox(4), seed=0)
+    >>> context = Context(torch.ones(2, 8), torch.tensor([[1.0, 0, 0, 1], [0, 1, 0, 0]]))
+    >>> Hinge(margin=2.0).loss(model, Descent(), context).shape
+    torch.Size([2])
     """
 
     delta: str = "hamming"

@@ -22,10 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """The log loss of σ(−local scores) (softmax on a Simplex). It needs no inference.
+    """The log loss of p = σ(−local scores) (softmax on a Simplex). It needs no inference.
+
+        loss = −Σ_i t_i log p_i + (1 − t_i) log(1 − p_i),   t (n, L) → (n,)
 
     Args:
         missing: the share of true labels that are marked 0; see ``log_loss_of_marks``.
+
+    >>> from spen import Context, Descent, Identity, LocalEnergy, SPEN, UnitBox
+    >>> model = SPEN(Identity(8), LocalEnergy(8, 4), UnitBox(4), seed=0)
+    >>> context = Context(torch.ones(2, 8), torch.tensor([[1.0, 0, 0, 1], [0, 1, 0, 0]]))
+    >>> CrossEntropy().loss(model, Descent(), context).shape
+    torch.Size([2])
     """
 
     missing: float = 0.0
@@ -70,6 +78,8 @@ class CrossEntropy(Objective):
 class HiddenCrossEntropy(CrossEntropy):
     """The log loss of hidden labels where others are known, of scores that are told of these.
 
+        loss = −Σ_i t_i log p_i + (1 − t_i) log(1 − p_i) over hidden i,   t (n, L) → (n,)
+
     Each row is shown a random part of its true labels, zeros as well as ones: a share that is drawn
     evenly from 0 to 1. The loss is that of the labels it is not shown. For energies whose scores
     look at known labels, such as ``KnownLabelsEnergy``.
@@ -110,6 +120,8 @@ class HiddenCrossEntropy(CrossEntropy):
 @dataclass(frozen=True)
 class SquaredError(CrossEntropy):
     """The squared error of the local scores as a regression on the labels.
+
+        loss = Σ_i (½ + z_i / 4 − t_i)²,   t (n, L) → (n,)
 
     A score z is a log-odds elsewhere, and it stays one: z regresses 4 (t − ½), because 4 (p − ½)
     is the straight line that touches the log-odds of p at ½. So predictions are σ(z), strictly

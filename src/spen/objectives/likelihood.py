@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Likelihood(Objective):
     """−log P(target) of P(y) = exp(−E(y)) / Σ_y' exp(−E(y')), for energies that are chains.
 
-    It needs no inference but its own, ``ForwardBackward``. Classes that were not observed are
-    summed over: then it is −log of the probability of what was. A target that takes a forbidden
-    transition costs the chain's penalty.
+    Targets are (n, T K), the loss (n,). It needs no inference but its own, ``ForwardBackward``.
+    Classes that were not observed are summed over: then it is −log of the probability of what was.
+    A target that takes a forbidden transition costs the chain's penalty.
 
     >>> import spen
     >>> open_end = spen.Simplex(2, positions=None)

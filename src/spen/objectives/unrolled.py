@@ -39,7 +39,9 @@ class ThroughSteps(Objective):
 
 @dataclass(frozen=True)
 class UnrolledLikelihood(ThroughSteps):
-    """The log loss of the iterate that a fixed number of steps reaches.
+    """The log loss of the iterate y_T that a fixed number of steps reaches.
+
+        loss = −Σ_i t_i log y_Ti + (1 − t_i) log(1 − y_Ti),   t (n, L) → (n,)
 
     It is ``EndToEnd("log", "last")`` with what label sets want beside it: revealed labels, missing
     labels and the soft F1. With entropy τ above zero it is the entropy-smoothed likelihood: y
@@ -65,6 +67,13 @@ class UnrolledLikelihood(ThroughSteps):
             log loss alone leaves it to decoding to see that a label's right threshold depends
             on what else a row has; with this, the energy learns some of it.
         free: whether the loss with nothing revealed counts too.
+
+    >>> from spen import Context, Descent, Identity, LocalEnergy, SPEN, Stopping, UnitBox
+    >>> model = SPEN(Identity(8), LocalEnergy(8, 4), UnitBox(4), seed=0)
+    >>> context = Context(torch.ones(2, 8), torch.tensor([[1.0, 0, 0, 1], [0, 1, 0, 0]]))
+    >>> five = Descent(stopping=Stopping(max_steps=5))
+    >>> UnrolledLikelihood(entropy=1.0).loss(model, five, context).shape
+    torch.Size([2])
     """
 
     entropy: float = 0.0
@@ -128,6 +137,8 @@ class UnrolledLikelihood(ThroughSteps):
 @dataclass(frozen=True)
 class EndToEnd(ThroughSteps):
     """Δ(t, y_T) of the last iterate, or the mean of Δ(t, y_t) over all iterates.
+
+    Targets are (n, L), losses (n,).
 
     With ``weighting="all"`` iterate t of T counts in proportion to 1 / (T − t + 1), as published
     (Belanger, Yang & McCallum, "End-to-End Learning for Structured Prediction Energy Networks",

@@ -38,7 +38,16 @@ class Epoch:
 
 @dataclass
 class History:
-    """The epochs of a run, in order."""
+    """The epochs of a run, in order.
+
+    Attributes:
+        epochs: a record of each: stage, epoch, epochs, loss, score, best_epoch, seconds.
+
+    >>> first, second = Epoch("all", 1, 2, 0.7, None, 1, 0.1), Epoch("all", 2, 2, 0.5, None, 2, 0.1)
+    >>> history = History([first, second])
+    >>> [epoch.loss for epoch in history.stage("all")], history.best_epoch("all")
+    ([0.7, 0.5], 2)
+    """
 
     epochs: list[Epoch] = field(default_factory=list)
 

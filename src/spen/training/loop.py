@@ -75,7 +75,7 @@ def train(
     Args:
         model: what to train.
         stages: what to do, in order.
-        train: the training rows.
+        train: the training rows, X (n, d) and Y (n, L).
         valid: held-out rows, for early stopping.
         seed: decides the order of rows and all dropout masks.
         score: ``score(truth, soft prediction)`` of the held-out rows; larger is better.
@@ -87,6 +87,13 @@ def train(
             process may use it at the same time. Or a folder of many runs', which are resumed.
         resume: go on from the checkpoint, if it is there. The result is bit-equal, on CPU,
             to a run that was never interrupted.
+
+    >>> from spen import CrossEntropy, Identity, LocalEnergy, SPEN, UnitBox, exclusive_blocks
+    >>> rows = exclusive_blocks(n_train=100, n_test=20).train
+    >>> model = SPEN(Identity(64), LocalEnergy(64, 16), UnitBox(16), seed=0)
+    >>> history = train(model, [Stage("local", CrossEntropy(), epochs=3, lr=0.1)], rows, seed=0)
+    >>> history.epochs[-1].loss < history.epochs[0].loss
+    True
     """
     check_stages(stages, valid is not None)
     check_whole(seed, "seed", least=0)

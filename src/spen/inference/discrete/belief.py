@@ -30,6 +30,8 @@ labels are off, however the sum was rounded."""
 class BeliefPropagation(Inference):
     """Max-product (min-sum) loopy belief propagation on a binary pairwise energy.
 
+    y is (n, L), of zeros and ones.
+
     A message from i to j is how much more j's being on costs than its being off, as far as i can
     tell from what the others say:
 

@@ -45,7 +45,7 @@ LARGEST = 1e3
 
 @dataclass(frozen=True)
 class Exact(Inference):
-    """Find the labelling of least energy.
+    """Find the labelling of least energy, y = argmin E(y) over y in {0, 1}^L, for each row: (n, L).
 
     Up to about a million labellings (twenty labels) are enumerated, of any energy; what rows share
     is computed once. Beyond that the energy must be pairwise: roof duality decides what labels

@@ -50,10 +50,12 @@ class RelaxedPairs(Problem):
 class LinearRelaxation(Inference):
     """Minimise the linear relaxation (the local polytope) of a binary pairwise energy.
 
-    The solution is found by roof duality, one maximum flow a row, and holds 0, ½ and 1. Where a
-    label is not ½ it has that value in some best labelling; where none is ½, y is one.
-    ``Solution.energy`` is the relaxed objective: a lower bound of the energy of all labellings.
-    ``gap`` is how far the energy of ``domain.round(y)`` is above it.
+        y = argmin Σ_i s_i y_i + Σ_ij w_ij v_ij,   max(0, y_i + y_j − 1) ≤ v_ij ≤ min(y_i, y_j)
+
+    with y (n, L) between 0 and 1. The solution is found by roof duality, one maximum flow a row,
+    and holds 0, ½ and 1. Where a label is not ½ it has that value in some best labelling; where
+    none is ½, y is one. ``Solution.energy`` is the relaxed objective: a lower bound of the energy
+    of all labellings. ``gap`` is how far the energy of ``domain.round(y)`` is above it.
 
     The relaxation sees more violated margins than there are, so a hinge trained with it bounds
     the exact one from above (over-generation: Finley & Joachims, "Training structural SVMs when

@@ -23,7 +23,7 @@ from spen.kernels.cpu import chains, machine_code
 
 @dataclass(frozen=True)
 class Viterbi(Inference):
-    """Find the tagging of least energy of each row, of energies that are chains.
+    """Find y = argmin E(y) (n, T K), the best tagging of each row, of energies that are chains.
 
     Such are sums of ``LocalEnergy``, ``ChainEnergy`` and Hamming or squared loss augmentation, so
     it serves prediction and the hinge alike. Known classes are honoured and forbidden transitions
@@ -93,6 +93,12 @@ class NBest(NamedTuple):
         tags: (rows, n, T) the class of each position; 0 where there is none.
         energy: (rows, n) the energy of each.
         chain: what they are taggings of.
+
+    >>> from spen import ChainEnergy, Context, Simplex
+    >>> chain = ChainEnergy(n_labels=3).bind(Context(torch.zeros(2, 4, 1)))
+    >>> found = Viterbi().best(chain, Simplex(3, positions=4), n=2)
+    >>> found.tags.shape, found.energy.shape, found.y.shape
+    (torch.Size([2, 2, 4]), torch.Size([2, 2]), torch.Size([2, 2, 12]))
     """
 
     tags: Tensor
@@ -109,8 +115,8 @@ class NBest(NamedTuple):
 class ForwardBackward(Inference):
     """Find the marginals of P(y) ∝ exp(−E(y) / τ) of energies that are chains, exactly.
 
-    The solution's y holds the probability of each class at each position, and its energy is
-    −τ log Σ_y exp(−E(y) / τ): the least free energy, the mean of E less τ times the entropy of
+    The solution's y (n, T K) holds the probability of each class at each position, and its energy
+    is −τ log Σ_y exp(−E(y) / τ): the least free energy, the mean of E less τ times the entropy of
     whole taggings. Energies, known classes and forbidden transitions are as for ``Viterbi``.
 
     Args:
