@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from spen.batch.context import Context
 from spen.batch.groups import in_turns
-from spen.batch.rows import Inputs, affine, densify
+from spen.batch.inputs import InputBatch
+from spen.batch.rows import Inputs, SparseBatch, affine, densify
 from spen.domains import DUAL_LIMIT
 from spen.errors import InputError, check_share, check_whole
 from spen.files import keep_arguments, register
@@ -54,6 +55,10 @@ class Features(nn.Module):
     accepts_sparse: ClassVar[bool] = False
     """Whether ``forward`` takes a SparseBatch; otherwise sparse batches come in as dense."""
 
+    accepts_batches: ClassVar[bool] = False
+    """Whether ``forward`` takes an InputBatch; otherwise a dict of tensors comes in as such, and
+    the mask of rows that were filled up by the name ``mask`` or ``attention_mask``."""
+
     draws_itself: ClassVar[bool] = False
     """Whether all that is random in ``forward`` is drawn from its generator. Otherwise torch's own
     generators are set from it, and put back afterwards, so that a seed decides ``nn.Dropout``."""
@@ -71,11 +76,16 @@ class Features(nn.Module):
         batch = inputs if self.accepts_sparse else densify(inputs)
         if generator is None:
             with evaluating(self):
-                return self(batch, None)
+                return self._of(batch, None)
         if self.draws_itself:
-            return self(batch, generator)
+            return self._of(batch, generator)
         with seeded(generator):
-            return self(batch, generator)
+            return self._of(batch, generator)
+
+    def _of(self, batch: Inputs, generator: torch.Generator | None) -> Tensor:
+        if isinstance(batch, InputBatch) and not self.accepts_batches:
+            return batch.call(self, generator, named=False)
+        return self(batch, generator)
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the initial parameters from the generator: those of torch's modules, unless a
@@ -85,12 +95,13 @@ class Features(nn.Module):
 
 @register("Network")
 class Network(Features):
-    """Any module as a feature network; what it takes comes to it as dense rows.
+    """Any module as a feature network; inputs of any kind come to it as they are (docs/inputs.md).
 
     Its weights are left as they are, so that it may have been trained before.
 
     Args:
-        module: (n, …) inputs → (n, width) features.
+        module: (n, …) inputs → (n, width) features. The arrays of a dict come as keywords, if its
+            ``forward`` has parameters of their names, otherwise as one dict of tensors.
         n_features: that width, where it is known.
         n_inputs: the width of the inputs, where they are rows of numbers.
 
@@ -107,9 +118,13 @@ class Network(Features):
         self.n_features = n_features
         self.n_inputs = n_inputs
 
+    accepts_batches: ClassVar[bool] = True
+
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
-        features = self.module(inputs)
         kind = type(self.module).__name__
+        features = (
+            inputs.call(self.module) if isinstance(inputs, InputBatch) else self.module(inputs)
+        )
         if not isinstance(features, Tensor):
             raise InputError(
                 f"{kind} must return a tensor of features; it returned a {type(features).__name__}."
@@ -338,7 +353,7 @@ class _Stack(Features):
     def _activate(self, z: Tensor) -> Tensor:
         return z
 
-    def forward(self, inputs: Inputs, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
         hidden: Any = inputs
         if self.input_dropout and generator is not None:
             hidden = drop_inputs(inputs, self.input_dropout, generator)
@@ -410,6 +425,7 @@ class LabelScores(Features):
 
     # Its networks make dense what they do not take as it is, and see to their own draws.
     accepts_sparse: ClassVar[bool] = True
+    accepts_batches: ClassVar[bool] = True
     draws_itself: ClassVar[bool] = True
 
     def __init__(
@@ -460,7 +476,9 @@ def _cuts(rates: tuple[float, ...], values: Tensor) -> Tensor:
     return in_turns(cuts, len(values))
 
 
-def drop_inputs(inputs: Inputs, rate: Any, generator: torch.Generator) -> Inputs:
+def drop_inputs(
+    inputs: Tensor | SparseBatch, rate: Any, generator: torch.Generator
+) -> Tensor | SparseBatch:
     """Zero a share of the inputs; of sparse ones, only the entries that are there are drawn."""
     if isinstance(inputs, Tensor):
         return drop(inputs, rate, generator)

@@ -181,10 +181,10 @@ def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
 
 def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
     """Add the gradient of the mean loss of all rows to the parameters; return that loss."""
-    (n, width), device = rows.inputs.shape, rows.inputs.device
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    n = rows.inputs.shape[0]
+    total = torch.zeros((), dtype=torch.float64, device=rows.inputs.device)
     before = run.generator.get_state()
-    for batch in row_batches(n, width, SUMMED_AT_ONCE, device):
+    for batch in row_batches(rows.inputs, SUMMED_AT_ONCE):
         losses = _losses(model, stage, rows, batch, run.generator)
         (losses.sum() / n).backward()
         total += losses.detach().sum(dtype=torch.float64)
@@ -217,11 +217,10 @@ def _losses(
 
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> float:
-    n, width = rows.inputs.shape
     at_once = limits.rows_at_once(model.domain.size)
     truths, softs = [], []
     with evaluating(model):
-        for batch in row_batches(n, width, at_once, rows.inputs.device):
+        for batch in row_batches(rows.inputs, at_once):
             context = rows.context(model, batch, None)
             soft = stage.objective.predict(model, stage.inference, context).y
             # A label that is missing is neither there nor predicted.
