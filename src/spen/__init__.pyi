@@ -60,6 +60,7 @@ from spen.features import Features as Features
 from spen.features import Identity as Identity
 from spen.features import LabelScores as LabelScores
 from spen.features import Linear as Linear
+from spen.features import Network as Network
 from spen.files import register as register
 from spen.inference.backward import Detached as Detached
 from spen.inference.backward import Implicit as Implicit

@@ -165,8 +165,13 @@ class InputRows:
         there = len(tensors) == len(self.fields) and all(t.device == self.device for t in tensors)
         return self.device if there else CPU
 
-    def __getitem__(self, rows: Tensor) -> Any:
-        """Return a batch: a tensor, where the inputs are one."""
+    def __getitem__(self, rows: Any) -> Any:
+        """Return a batch of the rows whose numbers a tensor holds: a tensor, where inputs are one.
+
+        By an array or a slice, return such rows as this.
+        """
+        if not isinstance(rows, Tensor):
+            return self.select(rows)
         rows = rows.to(self.order_device)
         fields, mask = {}, None
         for name, field in self.fields.items():
@@ -230,6 +235,14 @@ class InputRows:
         return tuple(parts)
 
     @property
+    def is_matrix(self) -> bool:
+        """Whether they are rows of one length, and nothing beside."""
+        field = self.fields.get("")
+        if isinstance(field, Ragged):
+            return bool((field.lengths == field.lengths[0]).all())
+        return field is not None and field.ndim == 2
+
+    @property
     def kind(self) -> InputKind:
         """What these rows are like."""
         return InputKind({name: _kind(field) for name, field in self.fields.items()})
@@ -242,9 +255,11 @@ class InputKind:
     Attributes:
         fields: of each name, what its numbers are ("ids" of rows that may differ in length;
             "whole", "pixels", "flags", "floats"), and the shape of a row, None for "ids".
+        n_features: the width of F(x) for such rows, where a trial has found it.
     """
 
     fields: Mapping[str, tuple[str, tuple[int, ...] | None]]
+    n_features: int | None = None
 
     def conform(self, rows: InputRows, name: str = "X") -> InputRows:
         """Return rows as this kind has them, or say how they differ from it."""
@@ -271,13 +286,14 @@ class InputKind:
         """Return what rows are, in words."""
         words = []
         for name, (sort, shape) in self.fields.items():
-            each = _SORTS[sort] if shape is None else f"{_SORTS[sort]} (n{_sizes(shape)})"
+            each = SORTS[sort] if shape is None else f"{SORTS[sort]} (n{_sizes(shape)})"
             words.append(f"{name!r}: {each}" if name else each)
         return words[0] if "" in self.fields else f"a dict of {', '.join(words)}"
 
 
 _TO_LISTS = " Fit and predict with lists of ids, one list a row, which may differ in length."
-_SORTS = {
+
+SORTS = {
     "ids": "lists of ids",
     "whole": "whole numbers",
     "pixels": "bytes",

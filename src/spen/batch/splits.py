@@ -72,8 +72,6 @@ def _stacked(above: Any, below: Any) -> Any:
 
 
 def _rows_of(matrix: Any, index: Any) -> Any:
-    if isinstance(matrix, InputRows):
-        return matrix.select(index)
     if sparse.issparse(matrix):
         matrix = compressed_rows(matrix, "A split")
     return getattr(matrix, "iloc", matrix)[index]
