@@ -98,9 +98,20 @@ class Features(nn.Module):
         return features.to(like.dtype)
 
     def _called(self, batch: Inputs, generator: torch.Generator | None) -> Tensor:
-        if isinstance(batch, InputBatch) and not self.accepts_batches:
-            return batch.call(self, generator, named=False)
-        return self(batch, generator)
+        try:
+            if isinstance(batch, InputBatch) and not self.accepts_batches:
+                return batch.call(self, generator, named=False)
+            return self(batch, generator)
+        except IndexError as problem:
+            fields = batch.fields.values() if isinstance(batch, InputBatch) else (batch,)
+            ids = [f for f in fields if isinstance(f, Tensor) and f.dtype == torch.int64]
+            if not ids:
+                raise
+            raise InputError(
+                f"{type(getattr(self, 'module', self)).__name__} does not know some of the ids, "
+                f"which go from {min(int(f.min()) for f in ids)} to "
+                f"{max(int(f.max()) for f in ids)}, or rows are longer than it takes ({problem})."
+            ) from problem
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the initial parameters from the generator: those of torch's modules, unless a
@@ -143,19 +154,9 @@ class Network(Features):
     accepts_batches: ClassVar[bool] = True
 
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
-        kind, batch = type(self.module).__name__, isinstance(inputs, InputBatch)
-        try:
-            features = inputs.call(self.module) if batch else self.module(inputs)
-        except IndexError as problem:
-            tensors = inputs.fields.values() if batch else [inputs]
-            ids = [t for t in tensors if isinstance(t, Tensor) and t.dtype == torch.int64]
-            if not ids:
-                raise
-            raise InputError(
-                f"{kind} does not know some of the ids, which go from "
-                f"{min(int(t.min()) for t in ids)} to {max(int(t.max()) for t in ids)}, or how "
-                f"long rows are ({problem})."
-            ) from problem
+        kind = type(self.module).__name__
+        batch = isinstance(inputs, InputBatch)
+        features = inputs.call(self.module) if batch else self.module(inputs)
         if not isinstance(features, Tensor):
             raise InputError(
                 f"{kind} must return a tensor of features; it returned a {type(features).__name__}."

@@ -84,7 +84,7 @@ class InputBatch:
         rows = next(iter(tensors)).shape[0]
         return torch.Size((rows, sum(tensor[:1].numel() for tensor in tensors)))
 
-    def call(self, module: nn.Module, *more: Any, named: bool = True) -> Any:
+    def call(self, module: nn.Module, *more: Any, named: bool = True, strict: bool = False) -> Any:
         """Call a module with these inputs.
 
         Fields come as keywords if ``forward`` has parameters of their names, otherwise as one
@@ -95,6 +95,7 @@ class InputBatch:
             module: to be called.
             more: further arguments.
             named: False gives the fields as one dict in any case.
+            strict: whether a ``forward`` that takes any name is to take those that it lists alone.
         """
         takes, any_name = _parameters(type(module).forward)
         keywords: dict[str, Any] = {}
@@ -105,9 +106,9 @@ class InputBatch:
         if "" in self.fields:
             return module(self.fields[""], *more, **keywords)
         foreign = [name for name in self.fields if name not in takes]
-        if named and (any_name or not foreign):
+        if named and ((any_name and not strict) or not foreign):
             return module(*more, **self.fields, **keywords)
-        if named and len(foreign) < len(self.fields):
+        if strict or (named and len(foreign) < len(self.fields)):
             raise InputError(
                 f"X holds {_list(foreign)}, and {type(module).__name__}.forward takes "
                 f"{_list(takes)}. Leave out what it does not take."
