@@ -24,7 +24,7 @@ test: $(STAMP)
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-extras: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,docs,onnx,ray,serve]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,docs,encoders,onnx,ray,serve]'
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras
 
 docs: $(STAMP)

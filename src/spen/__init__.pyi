@@ -13,6 +13,7 @@ from spen.data.synthetic import exclusive_blocks as exclusive_blocks
 from spen.domains import Domain as Domain
 from spen.domains import Simplex as Simplex
 from spen.domains import UnitBox as UnitBox
+from spen.encoders import Transformer as Transformer
 from spen.energies.base import Energy as Energy
 from spen.energies.base import Problem as Problem
 from spen.energies.base import UnsizedEnergy as UnsizedEnergy
@@ -60,6 +61,7 @@ from spen.features import Features as Features
 from spen.features import Identity as Identity
 from spen.features import LabelScores as LabelScores
 from spen.features import Linear as Linear
+from spen.features import Network as Network
 from spen.files import register as register
 from spen.inference.backward import Detached as Detached
 from spen.inference.backward import Implicit as Implicit

@@ -202,6 +202,12 @@ class UnitBox(Domain):
         full = y >= 1 - _LOWEST - torch.finfo(y.dtype).eps / 2
         return dual + ((DUAL_LIMIT - dual) * full).detach()
 
+    def at_dual(self, dual: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
+        # Labels share nothing, so the duals of held ones may be anything; and one clamp will do.
+        dual = self.clamp_dual(dual)
+        y = torch.sigmoid(dual)
+        return dual, y if known is None else self.hold(y, known)
+
     def clamp_dual(self, dual: Tensor) -> Tensor:
         return dual.clamp(-DUAL_LIMIT, DUAL_LIMIT)
 

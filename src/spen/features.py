@@ -17,14 +17,18 @@ from torch import Tensor, nn
 
 from spen.batch.context import Context
 from spen.batch.groups import in_turns
-from spen.batch.rows import Inputs, affine, densify
+from spen.batch.inputs import InputBatch, InputKind, InputRows
+from spen.batch.rows import Inputs, SparseBatch, affine, densify
 from spen.domains import DUAL_LIMIT
-from spen.errors import InputError, check_share, check_whole
-from spen.files import keep_arguments, register
+from spen.errors import InputError, check_share, check_whole, one_of
+from spen.files import keep_arguments
 
 if TYPE_CHECKING:
     from spen.energies.local import LocalEnergy
 
+
+DTYPES = {"bfloat16": torch.bfloat16}
+"""Types that features can be computed in beside that of their weights."""
 
 HE = 6**0.5
 """He's gain of a layer whose inputs are a ReLU's, which passes on half of the variance."""
@@ -54,6 +58,14 @@ class Features(nn.Module):
     accepts_sparse: ClassVar[bool] = False
     """Whether ``forward`` takes a SparseBatch; otherwise sparse batches come in as dense."""
 
+    accepts_batches: ClassVar[bool] = False
+    """Whether ``forward`` takes an InputBatch; otherwise a dict of tensors comes in as such, and
+    the mask of rows that were filled up by the name ``mask`` or ``attention_mask``."""
+
+    compute_dtype: str | None = None
+    """"bfloat16" computes F(x) in that type, as far as torch.autocast sees fit, whatever its
+    weights are; features come out in the type of the weights, and energies see no other."""
+
     draws_itself: ClassVar[bool] = False
     """Whether all that is random in ``forward`` is drawn from its generator. Otherwise torch's own
     generators are set from it, and put back afterwards, so that a seed decides ``nn.Dropout``."""
@@ -71,11 +83,35 @@ class Features(nn.Module):
         batch = inputs if self.accepts_sparse else densify(inputs)
         if generator is None:
             with evaluating(self):
-                return self(batch, None)
+                return self._of(batch, None)
         if self.draws_itself:
-            return self(batch, generator)
+            return self._of(batch, generator)
         with seeded(generator):
+            return self._of(batch, generator)
+
+    def _of(self, batch: Inputs, generator: torch.Generator | None) -> Tensor:
+        if self.compute_dtype is None:
+            return self._called(batch, generator)
+        like = next((p for p in self.parameters() if p.is_floating_point()), torch.empty(0))
+        with torch.autocast(like.device.type, DTYPES[self.compute_dtype]):
+            features = self._called(batch, generator)
+        return features.to(like.dtype)
+
+    def _called(self, batch: Inputs, generator: torch.Generator | None) -> Tensor:
+        try:
+            if isinstance(batch, InputBatch) and not self.accepts_batches:
+                return batch.call(self, generator, named=False)
             return self(batch, generator)
+        except IndexError as problem:
+            fields = batch.fields.values() if isinstance(batch, InputBatch) else (batch,)
+            ids = [f for f in fields if isinstance(f, Tensor) and f.dtype == torch.int64]
+            if not ids:
+                raise
+            raise InputError(
+                f"{type(getattr(self, 'module', self)).__name__} does not know some of the ids, "
+                f"which go from {min(int(f.min()) for f in ids)} to "
+                f"{max(int(f.max()) for f in ids)}, or rows are longer than it takes ({problem})."
+            ) from problem
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw the initial parameters from the generator: those of torch's modules, unless a
@@ -83,16 +119,17 @@ class Features(nn.Module):
         reset_modules(self, generator)
 
 
-@register("Network")
 class Network(Features):
-    """Any module as a feature network; what it takes comes to it as dense rows.
+    """Any module as a feature network; inputs of any kind come to it as they are (docs/inputs.md).
 
     Its weights are left as they are, so that it may have been trained before.
 
     Args:
-        module: (n, …) inputs → (n, width) features.
+        module: (n, …) inputs → (n, width) features. The arrays of a dict come as keywords, if its
+            ``forward`` has parameters of their names, otherwise as one dict of tensors.
         n_features: that width, where it is known.
         n_inputs: the width of the inputs, where they are rows of numbers.
+        dtype: "bfloat16" computes in that type, under torch.autocast; None in that of the weights.
 
     >>> network = Network(nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8)))
     >>> network.of(torch.ones(1, 3)).shape
@@ -100,16 +137,26 @@ class Network(Features):
     """
 
     def __init__(
-        self, module: nn.Module, n_features: int | None = None, n_inputs: int | None = None
+        self,
+        module: nn.Module,
+        n_features: int | None = None,
+        n_inputs: int | None = None,
+        dtype: str | None = None,
     ) -> None:
         super().__init__()
+        if dtype is not None:
+            one_of(dtype, DTYPES, "dtype")
+            self.compute_dtype = dtype
         self.module = module
         self.n_features = n_features
         self.n_inputs = n_inputs
 
+    accepts_batches: ClassVar[bool] = True
+
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
-        features = self.module(inputs)
         kind = type(self.module).__name__
+        batch = isinstance(inputs, InputBatch)
+        features = inputs.call(self.module) if batch else self.module(inputs)
         if not isinstance(features, Tensor):
             raise InputError(
                 f"{kind} must return a tensor of features; it returned a {type(features).__name__}."
@@ -133,51 +180,74 @@ class Network(Features):
         """Leave the weights as they are."""
 
 
-def as_features(source: Any, seed: int | None = None, n_inputs: int | None = None) -> Features:
+def as_features(
+    source: Any,
+    seed: int | None = None,
+    like: int | InputRows | InputKind | None = None,
+    dtype: str | None = None,
+) -> Features:
     """Return a feature network: itself, a module, or what a function makes with this seed.
 
     Args:
         source: Features, an nn.Module, which keeps its weights, or a function that returns one. It
             is called with the width of the inputs, if that is known and it takes one argument.
         seed: of what a function draws; None takes what torch has.
-        n_inputs: the width of the inputs; a trial with such rows then finds that of the features.
+        like: the width of the inputs, or rows of any kind: a trial with such rows then finds the
+            width of the features. Or what is known of such rows, the width of the features too.
+        dtype: the type that features are computed in, where it is not that of the weights.
 
     >>> a, b = (as_features(lambda: nn.Linear(3, 2), seed=0) for _ in range(2))
     >>> torch.equal(a.module.weight, b.module.weight)
     True
-    >>> as_features(lambda n_inputs: nn.Linear(n_inputs, 2), seed=0, n_inputs=3).n_features
+    >>> as_features(lambda n_inputs: nn.Linear(n_inputs, 2), seed=0, like=3).n_features
     2
     """
-    if isinstance(source, Features) and n_inputs is None:
+    if isinstance(source, Features) and like is None:
         return source
     context = nullcontext() if seed is None else seeded(torch.Generator().manual_seed(seed))
     with context:
         if not isinstance(source, nn.Module) and callable(source):
-            source = _made(source, n_inputs)
+            source = _made(source, like)
         if not isinstance(source, nn.Module):
             raise InputError(
                 "features must be a spen.Features, an nn.Module or a function that returns one; "
                 f"received {source!r}."
             )
-        features = source if isinstance(source, Features) else Network(source)
-        if n_inputs is None:
+        features = source if isinstance(source, Features) else Network(source, dtype=dtype)
+        if like is None:
             return features
-        width = _width(features, n_inputs)
+        if dtype is not None:
+            features.compute_dtype = dtype
+        width = like.n_features if isinstance(like, InputKind) else _width(features, like)
+    n_inputs = like if isinstance(like, int) else None
     if isinstance(features, Network):
-        return Network(features.module, width, n_inputs)
+        return Network(features.module, width, n_inputs, features.compute_dtype)
     features.n_inputs, features.n_features = n_inputs, width
     return features
 
 
-def _made(make: Callable[..., Any], n_inputs: int | None) -> Any:
-    """Call a function that makes a feature network."""
-    name = getattr(make, "__qualname__", repr(make))
-    wanted = [
+def wants_width(source: Any) -> bool:
+    """Return whether features are for rows of numbers: a function of their width, or a network
+    that has one."""
+    if isinstance(source, nn.Module) or not callable(source):
+        return getattr(source, "n_inputs", None) is not None
+    return len(_wanted(source)) == 1
+
+
+def _wanted(make: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that a function must be given, one after the other."""
+    return [
         parameter
         for parameter in inspect.signature(make).parameters.values()
         if parameter.default is parameter.empty
         and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
+
+
+def _made(make: Callable[..., Any], like: Any) -> Any:
+    """Call a function that makes a feature network."""
+    name = getattr(make, "__qualname__", repr(make))
+    wanted = _wanted(make)
     if len(wanted) > 1:
         raise InputError(
             f"{name} makes features and wants {', '.join(map(str, wanted))}; all that it is given "
@@ -185,30 +255,58 @@ def _made(make: Callable[..., Any], n_inputs: int | None) -> Any:
         )
     if not wanted:
         return make()
-    if n_inputs is None:
+    if isinstance(like, int):
+        return make(like)
+    if like is None:
         raise InputError(
             f"{name} wants {wanted[0]}, but the width of the inputs is not known here. Call it "
             f"yourself: features={name}(64)."
         )
-    return make(n_inputs)
+    raise InputError(
+        f"{name} wants {wanted[0]}, the width of a matrix of numbers, and X holds "
+        f"{_kind_of(like).in_words()}. Let it take nothing."
+    )
+
+
+def width_of_features(model: Any) -> int:
+    """Return the width of what a model's network, or the first of several, makes of inputs."""
+    first: Any = model.features
+    if isinstance(first, LabelScores):
+        first = first.networks[0]
+    return first.n_features
+
+
+def _kind_of(like: InputRows | InputKind) -> InputKind:
+    return like.kind if isinstance(like, InputRows) else like
 
 
 @torch.no_grad()
-def _width(features: Features, n_inputs: int) -> int:
-    """Return the width of F(x), by a trial with two rows."""
+def _width(features: Features, like: int | InputRows) -> int:
+    """Return the width of F(x), by a trial with two rows: of zeros, or the first of those given."""
     named = features.module if isinstance(features, Network) else features
-    if features.n_inputs not in (None, n_inputs):
-        raise InputError(
-            f"{type(named).__name__} takes {features.n_inputs} inputs, but rows have {n_inputs}."
-        )
-    like = next((p for p in features.parameters() if p.is_floating_point()), torch.empty(0))
-    rows = torch.zeros(2, n_inputs, dtype=like.dtype, device=like.device)
+    kind = type(named).__name__
+    weight = next((p for p in features.parameters() if p.is_floating_point()), torch.empty(0))
+    if isinstance(like, int):
+        if features.n_inputs not in (None, like):
+            raise InputError(f"{kind} takes {features.n_inputs} inputs, but rows have {like}.")
+        rows: Any = torch.zeros(2, like, dtype=weight.dtype, device=weight.device)
+        words = f"rows of {like} numbers, a tensor of shape (rows, {like})"
+    else:
+        words = like.kind.in_words()
+        if features.n_inputs is not None:
+            raise InputError(f"{kind} takes rows of {features.n_inputs} numbers, not {words}.")
+        rows = like.to(weight.dtype, weight.device).span(0, 1, 1)
     try:
         return features.of(rows).shape[1]
     except (RuntimeError, TypeError, LookupError, AttributeError, ArithmeticError) as problem:
+        hint = ""
+        if "whole numbers" in words:
+            hint = (
+                " Whole numbers come to it as they are, as ids do; to have numbers scaled, pass "
+                "X.astype(float)."
+            )
         raise InputError(
-            f"{type(named).__name__} cannot take rows of {n_inputs} numbers, a tensor of shape "
-            f"(rows, {n_inputs}): {type(problem).__name__}: {problem}"
+            f"{kind} cannot take {words}: {type(problem).__name__}: {problem}{hint}"
         ) from problem
 
 
@@ -338,7 +436,7 @@ class _Stack(Features):
     def _activate(self, z: Tensor) -> Tensor:
         return z
 
-    def forward(self, inputs: Inputs, generator: torch.Generator | None = None) -> Tensor:
+    def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:
         hidden: Any = inputs
         if self.input_dropout and generator is not None:
             hidden = drop_inputs(inputs, self.input_dropout, generator)
@@ -410,6 +508,7 @@ class LabelScores(Features):
 
     # Its networks make dense what they do not take as it is, and see to their own draws.
     accepts_sparse: ClassVar[bool] = True
+    accepts_batches: ClassVar[bool] = True
     draws_itself: ClassVar[bool] = True
 
     def __init__(
@@ -460,7 +559,9 @@ def _cuts(rates: tuple[float, ...], values: Tensor) -> Tensor:
     return in_turns(cuts, len(values))
 
 
-def drop_inputs(inputs: Inputs, rate: Any, generator: torch.Generator) -> Inputs:
+def drop_inputs(
+    inputs: Tensor | SparseBatch, rate: Any, generator: torch.Generator
+) -> Tensor | SparseBatch:
     """Zero a share of the inputs; of sparse ones, only the entries that are there are drawn."""
     if isinstance(inputs, Tensor):
         return drop(inputs, rate, generator)

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from spen.batch.arrays import Arrays
 from spen.batch.context import Context
-from spen.batch.limits import limits
+from spen.batch.inputs import LARGEST_PASSED_BATCH, InputRows, read_inputs
+from spen.batch.limits import MOST_ROWS, limits
 from spen.batch.positions import ROW_TILE
 from spen.batch.rows import Rows, SparseRows, filled_batch, filled_rows, row_spans, whole_batch
 from spen.domains import Domain
@@ -121,7 +122,12 @@ class SPEN(nn.Module):
         """Return rows × weights of a batch of these inputs, as ``threads_for`` wants to know it.
 
         Few rows are no work. Of the weights of an input a sparse row meets those of its entries.
+        Of inputs of any kind each entry may meet all weights, as tokens and pixels do.
         """
+        if isinstance(inputs, InputRows):
+            rows = min(MOST_ROWS if at_once is None else at_once, len(inputs))
+            entries = min(rows * inputs.shape[1], LARGEST_PASSED_BATCH)
+            return float(entries) * sum(weight.numel() for weight in self.parameters())
         matrix: Any = inputs.matrix if isinstance(inputs, SparseRows) else inputs
         at_once = limits.rows_at_once(self.domain.size) if at_once is None else at_once
         rows = min(at_once, (getattr(matrix, "shape", None) or (0,))[0])
@@ -146,7 +152,8 @@ class SPEN(nn.Module):
         """Check a batch and compute its features, once.
 
         Args:
-            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix; or inputs of any kind,
+                if they are what the feature network takes (docs/inputs.md).
             target: (n, L) of 0 and 1; nan marks a missing label.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             observed: (n, L) True where the target counts.
@@ -294,7 +301,8 @@ class SPEN(nn.Module):
         """Predict: minimise the energy of each input.
 
         Args:
-            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix; or inputs of any kind,
+                if they are what the feature network takes (docs/inputs.md).
             inference: the solver; Descent() by default.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             start: where inference begins.
@@ -321,6 +329,10 @@ class SPEN(nn.Module):
         batch_size: int | None = None,
     ) -> Solution:
         """Run ``solve`` on each of the ``contexts`` of some inputs, and join what it returns."""
+        if self.features.n_inputs is None:
+            # Once, so that it is known how much work they are.
+            passed = read_inputs(inputs)
+            inputs = inputs if passed is None else passed
         batches = self.contexts(inputs, known=known, batch_size=batch_size)
         with evaluating(self), threads_for(self.work(inputs, batch_size)):
             return join_solutions([solve(context).first(rows) for context, rows in batches])
@@ -333,7 +345,8 @@ class SPEN(nn.Module):
         """Return the labels of 0 and 1, (n, L), nearest to what minimises the energy.
 
         Args:
-            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix; or inputs of any kind,
+                if they are what the feature network takes (docs/inputs.md).
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
         """
         return self.domain.round(self.solve(inputs, known=known).y)
@@ -347,7 +360,8 @@ class SPEN(nn.Module):
         others; what is computed of rows beyond that number is to be left out.
 
         Args:
-            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix.
+            inputs: (n, n_inputs) numbers, dense or a scipy sparse matrix; or inputs of any kind,
+                if they are what the feature network takes (docs/inputs.md).
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             batch_size: how many inputs are taken at a time; None: as many as spen.limits allow.
 
@@ -409,10 +423,9 @@ class SPEN(nn.Module):
         return model.eval()
 
     def _spans(self, source: Rows, batch_size: int | None) -> list[tuple[int, int]]:
-        rows, width = source.shape
         if batch_size is None:
-            batch_size = limits.rows_at_once(max(self.domain.size, width))
-        return row_spans(rows, width, batch_size)
+            batch_size = limits.rows_at_once(max(self.domain.size, source.shape[1]))
+        return row_spans(source, batch_size)
 
 
 def _scores_of(local: LocalEnergy, bound: Problem, context: Context) -> Tensor:

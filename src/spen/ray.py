@@ -219,9 +219,11 @@ def _rows(
     batch: dict[str, np.ndarray], classifier: LabelClassifier, keep: tuple[str, ...] = ()
 ) -> Any:
     """Return the rows of a batch as the classifier takes them."""
+    from spen.estimators.base import width_of_matrix
+
     if classifier.encoder_ is not None:
         return batch
-    width, names = classifier.n_features_in_, classifier.feature_names_
+    width, names = width_of_matrix(classifier, "spen.ray.predict"), classifier.feature_names_
     columns = {name: _numbers(values) for name, values in batch.items() if name not in keep}
     if names is not None and {*map(str, names)} <= columns.keys():
         return np.column_stack([columns[str(name)] for name in names])

@@ -194,7 +194,7 @@ def test_checkpointing_needs_the_square_root_of_the_memory():
 
     plain = {steps: peak(steps, checkpoint=False) for steps in (4, 64)}
     thrifty = {steps: peak(steps, checkpoint=True) for steps in (4, 16, 64)}
-    assert plain[64] > 10 * plain[4]
+    assert plain[64] > 9 * plain[4]
     # Four times the steps, at most twice the memory.
     assert thrifty[16] < 2.1 * thrifty[4]
     assert thrifty[64] < 2.1 * thrifty[16]

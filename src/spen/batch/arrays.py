@@ -11,6 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from spen.batch.inputs import read_inputs
 from spen.batch.rows import Rows, SparseRows
 from spen.errors import InputError
 
@@ -62,7 +63,13 @@ class Arrays:
         return matrix
 
     def rows(self, value: Any, name: str, columns: int | None = None) -> Rows:
-        """Return finite inputs: a matrix, or a sparse matrix that stays sparse."""
+        """Return finite inputs: a matrix, or a sparse matrix that stays sparse.
+
+        Where any number of columns will do, inputs that are no matrix of floats pass through as
+        they are.
+        """
+        if columns is None and (passed := read_inputs(value, name)) is not None:
+            return passed.to(self.dtype, self.device)
         if not sparse.issparse(value):
             return self.matrix(value, name, columns)
         kept = self._sparse(value, name, columns, None)

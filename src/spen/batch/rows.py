@@ -1,4 +1,4 @@
-"""Sparse inputs: kept as they are, and handed to the feature network a batch at a time."""
+"""Rows and batches: dense, sparse, or of any kind, handed to the feature network batch by batch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from spen.batch.groups import in_turns, linear
+from spen.batch.inputs import LARGEST_PASSED_BATCH, InputBatch, InputRows
 from spen.batch.limits import VECTOR
 from spen.errors import InputError, check_whole
 
@@ -247,14 +248,14 @@ class SparseRows:
         )
 
 
-Inputs = Tensor | SparseBatch
-"""What a feature network gets: one batch, dense or sparse."""
+Inputs = Tensor | SparseBatch | InputBatch
+"""What a feature network gets: one batch, dense or sparse, or of inputs of any kind."""
 
-Rows = Tensor | SparseRows
-"""Rows of inputs or labels: a tensor, or a sparse matrix on the host."""
+Rows = Tensor | SparseRows | InputRows
+"""Rows of inputs or labels: a matrix, a sparse matrix on the host, or inputs of any kind."""
 
 
-def affine(batch: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
+def affine(batch: Tensor | SparseBatch, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x W + b, for weight (columns, outputs), or of k models side by side (k, columns,
     outputs), and a batch that is dense or sparse.
 
@@ -285,9 +286,9 @@ def affine(batch: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
     return with_copies(picked + bias, batch.copies)
 
 
-def densify(batch: Inputs) -> Tensor:
-    """Return a batch as a dense tensor."""
-    return batch if isinstance(batch, Tensor) else batch.to_dense()
+def densify(batch: Any) -> Any:
+    """Return a batch with a dense tensor in place of a sparse one."""
+    return batch.to_dense() if isinstance(batch, SparseBatch) else batch
 
 
 def whole_batch(rows: Rows) -> Inputs:
@@ -317,27 +318,30 @@ def with_copies(matrix: Tensor, copies: int) -> Tensor:
     return torch.cat([matrix, matrix[-1:].expand(copies, -1)]) if copies else matrix
 
 
-def row_spans(rows: int, width: int, at_most: int) -> list[tuple[int, int]]:
-    """Split so many rows into spans of ``at_most``, fewer where rows are very wide.
+def row_spans(rows: Rows, at_most: int) -> list[tuple[int, int]]:
+    """Split rows into spans of ``at_most``, fewer where rows are very wide.
 
-    >>> row_spans(10, width=3, at_most=4)
+    >>> row_spans(torch.zeros(10, 3), at_most=4)
     [(0, 4), (4, 8), (8, 10)]
     """
     if not isinstance(at_most, int) or at_most < 1:
         check_whole(at_most, "batch_size")
-    fitting = LARGEST_DENSE_BATCH // max(width, 1)
+    count, width = rows.shape
+    largest = LARGEST_PASSED_BATCH if isinstance(rows, InputRows) else LARGEST_DENSE_BATCH
+    fitting = largest // max(width, 1)
     # Parts of a chunk, so that where chunks are cut does not show.
     step = min(at_most, fitting if fitting >= VECTOR else 16 if fitting >= 16 else 8)
-    return [(first, min(first + step, rows)) for first in range(0, rows, step)]
+    return [(first, min(first + step, count)) for first in range(0, count, step)]
 
 
-def row_batches(rows: int, width: int, at_most: int, device: torch.device) -> list[Tensor]:
+def row_batches(rows: Rows, at_most: int) -> list[Tensor]:
     """Return the row numbers of each of the ``row_spans``.
 
-    >>> [len(batch) for batch in row_batches(10, 3, 4, torch.device("cpu"))]
+    >>> [len(batch) for batch in row_batches(torch.zeros(10, 3), 4)]
     [4, 4, 2]
     """
-    spans = row_spans(rows, width, at_most)
+    device = rows.order_device if isinstance(rows, InputRows) else rows.device
+    spans = row_spans(rows, at_most)
     return [torch.arange(first, last, device=device) for first, last in spans]
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from spen.batch.arrays import unmasked
+from spen.batch.inputs import InputRows, Ragged
 from spen.batch.rows import compressed_rows
 from spen.errors import InputError
 
@@ -23,7 +24,8 @@ class Split:
     """Rows of inputs and labels, as arrays or as scipy matrices in CSR form.
 
     Attributes:
-        X: (n, features) numbers, or a DataFrame of words; (n,) lists of tokens.
+        X: (n, features) numbers, or a DataFrame of words; (n,) lists of tokens; inputs of any
+            kind, as ``read_inputs`` returns them.
         Y: (n, labels) of 0 and 1; nan marks a missing label; (n,) lists of tags. None: the rows
             have no labels.
         weight: (n,) the weight of each row in training; None means one.
@@ -61,6 +63,8 @@ class Split:
 
 
 def _stacked(above: Any, below: Any) -> Any:
+    if isinstance(above, InputRows):
+        return above.joined(below)
     if sparse.issparse(above) and sparse.issparse(below):
         return sparse.vstack([above, below], format="csr")
     dense = (part.toarray() if sparse.issparse(part) else part for part in (above, below))
@@ -124,6 +128,8 @@ class RowDigests:
 
 def _digests(X: Any) -> np.ndarray:
     """Return a digest for each row, (n,) of int64."""
+    if isinstance(X, InputRows):
+        return _digests_of_inputs(X)
     if sparse.issparse(X):
         return _sparse_digests(compressed_rows(X, "The matrix of rows"))
     X = np.asarray(unmasked(X))
@@ -145,6 +151,21 @@ def _sparse_digests(X: Any) -> np.ndarray:
     for begin, end in pairwise(map(int, rows.indptr)):
         digest = hashlib.blake2b(columns[8 * begin : 8 * end], digest_size=8)
         digest.update(entries[4 * begin : 4 * end])
+        digests += digest.digest()
+    return np.frombuffer(bytes(digests), "<i8").astype(np.int64)
+
+
+def _digests_of_inputs(X: InputRows) -> np.ndarray:
+    digests = bytearray()
+    for row in range(len(X)):
+        digest = hashlib.blake2b(digest_size=8)
+        for name, field in X.fields.items():
+            if isinstance(field, Ragged):
+                values = field.ids[field.offsets[row] : field.offsets[row + 1]]
+            else:
+                values = field[row].float() if field.is_floating_point() else field[row]
+            digest.update(f"{name} {values.shape}".encode())
+            digest.update(values.contiguous().cpu().numpy().tobytes())
         digests += digest.digest()
     return np.frombuffer(bytes(digests), "<i8").astype(np.int64)
 

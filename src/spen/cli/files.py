@@ -191,12 +191,11 @@ def _known(text: str, place: str) -> float:
 def check_features(names: Sequence[str], classifier: LabelClassifier, path: object) -> None:
     """Raise unless a file's features are those that a model was fitted on."""
     from spen.errors import InputError
+    from spen.estimators.base import width_of_matrix
 
-    if len(names) != classifier.n_features_in_:
-        raise InputError(
-            f"{path} has {len(names)} features, but the model was fitted on "
-            f"{classifier.n_features_in_}."
-        )
+    width = width_of_matrix(classifier, f"{path}")
+    if len(names) != width:
+        raise InputError(f"{path} has {len(names)} features, but the model was fitted on {width}.")
     if classifier.feature_names_ is None:
         return
     for column, (have, want) in enumerate(zip(names, classifier.feature_names_, strict=True)):
@@ -221,6 +220,7 @@ def rows_to_predict(classifier: LabelClassifier, file: str, format: str | None) 
     """Return the rows to predict, some at a time."""
     from spen.data.catalog import ENTRIES
     from spen.data.load import open_rows
+    from spen.estimators.base import width_of_matrix
 
     path = Path(file)
     if file in ENTRIES or path.is_dir() or not path.exists():
@@ -235,7 +235,7 @@ def rows_to_predict(classifier: LabelClassifier, file: str, format: str | None) 
         file,
         format=format,
         labels=classifier.notes_.get(LABEL_COLUMN) or label_names(classifier),
-        n_features=classifier.n_features_in_,
+        n_features=width_of_matrix(classifier, "A file of rows"),
         zero_based=counts_from_zero(classifier),
         labels_required=False,
     )
@@ -257,6 +257,7 @@ def dataset_for(
     from dataclasses import replace
 
     from spen.data.load import load_dataset
+    from spen.estimators.base import width_of_matrix
 
     names, is_table = label_names(classifier), classifier.encoder_ is not None
     column = labels or classifier.notes_.get(LABEL_COLUMN)
@@ -264,7 +265,7 @@ def dataset_for(
         data,
         format=format,
         labels=column or names,
-        n_features=None if is_table else classifier.n_features_in_,
+        n_features=None if is_table else width_of_matrix(classifier, "A file of rows"),
         zero_based=None if is_table else counts_from_zero(classifier),
         n_labels=None if column else len(names),
         words=is_table,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from spen.batch.arrays import densified, unmasked
+from spen.batch.inputs import InputKind, InputRows, is_nested, read_inputs
 from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
 from spen.domains import Simplex, UnitBox
@@ -42,7 +43,7 @@ from spen.estimators.issues import (
 )
 from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
-from spen.estimators.scaling import CHECKS, Scaling, checked_rows, numbers_wanted
+from spen.estimators.scaling import AS_THEY_ARE, CHECKS, Scaling, checked_rows, numbers_wanted
 from spen.estimators.structure import LabelStructure
 from spen.estimators.tables import TableEncoder, needs_encoder
 from spen.estimators.targets import (
@@ -55,6 +56,7 @@ from spen.estimators.targets import (
     label_weights,
     read_targets,
 )
+from spen.features import wants_width, width_of_features
 from spen.files import versions
 from spen.kernels.threads import ends_with_python
 from spen.metrics import score_by
@@ -104,6 +106,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
         encoder_: the ``TableEncoder`` that makes features of a table; None where X holds numbers.
+        inputs_: what rows are like, where X is no matrix; None where it is.
         labels_framed_: whether y was a DataFrame, or a Series of label lists.
         plan_: the sizes and the training that were chosen.
         predictor_: the ``Predictor``, the path from checked rows to labels.
@@ -151,6 +154,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         Args:
             X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame. Or a table of words,
                 dates, text and missing cells: a DataFrame, a dict of columns, or a list of texts.
+                Or what ``features`` of your own take: images, token ids, dicts of arrays
+                (docs/inputs.md).
             y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or a DataFrame
                 whose columns name the labels); a list of label lists; or (n,) classes.
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
@@ -173,14 +178,20 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             # As other libraries take it: a list of pairs.
             [eval_set] = eval_set
         going_on = self.warm_start and hasattr(self, "predictor_")
-        encoder = self.encoder_ if going_on else self._learn_encoder(X)
-        if encoder is not None:
-            X, feature_names = encoder.transform(X), encoder.feature_names
-            if isinstance(eval_set, tuple) and len(eval_set) == 2:
-                eval_set = encoder.transform(eval_set[0]), eval_set[1]
-        with numbers_wanted():
-            inputs = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
-        _get_feature_names(X)  # raises where column names are of mixed types
+        passed, encoder = self._passed(X), None
+        if passed is None:
+            encoder = self.encoder_ if going_on else self._learn_encoder(X)
+            if encoder is not None:
+                X, feature_names = encoder.transform(X), encoder.feature_names
+                if isinstance(eval_set, tuple) and len(eval_set) == 2:
+                    eval_set = encoder.transform(eval_set[0]), eval_set[1]
+            with numbers_wanted():
+                inputs: Any = check_array(_plain(X), input_name="X", estimator=self, **CHECKS)
+            _get_feature_names(X)  # raises where column names are of mixed types
+        else:
+            inputs = passed
+            if feature_names is not None:
+                raise InputError("feature_names are for the columns of a matrix. Leave them out.")
         targets = read_targets(y, label_names)
         if targets.n_rows != inputs.shape[0]:
             raise InputError(
@@ -202,7 +213,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             inputs, weight = inputs[counts], weight[counts] / weight.max()
             weight = weight / weight.mean()
             targets = replace(targets, matrix=targets.matrix[counts])
-        scaling = self.predictor_.scaling if going_on else Scaling.of(inputs)
+        if going_on:
+            scaling = self.predictor_.scaling
+        else:
+            scaling = Scaling.of(inputs) if passed is None else AS_THEY_ARE
         n_rows, n_features = inputs.shape
         size = len(targets.names)
         known = size, scaling.sparse, targets.exclusive
@@ -210,9 +224,10 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         complete = scipy_sparse.issparse(matrix) or not np.isnan(matrix).any()
         own = eval_set is not None or self.warm_start
         shape = Shape(n_rows, n_features, *known, held_given=own, complete=complete)
+        shape = replace(shape, passed=passed is not None)
         plan = self.plan(shape)
         if going_on:
-            self._check_same(shape, targets)
+            inputs = self._check_same(shape, targets, inputs)
             plan = plan.like(self.plan_)
         weights = label_weights(self.label_weight, targets)
         if weights is not None:
@@ -221,7 +236,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         rows = Split(scaling.transform(inputs), targets.matrix, weight)
         held = None
         if eval_set is not None:
-            held = self._held(eval_set, X, targets, scaling, shape)
+            held = self._held(eval_set, X if passed is None else passed, targets, scaling, shape)
         domain = Simplex(size) if targets.exclusive else UnitBox(size)
         fitted = fit(
             plan,
@@ -237,9 +252,15 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             checkpoint=checkpoint,
             resume=resume,
         )
-        validate_data(self, X, skip_check_array=True)
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", None)
+        self.inputs_ = None
+        if passed is None:
+            validate_data(self, X, skip_check_array=True)
+            if feature_names is None:
+                feature_names = getattr(self, "feature_names_in_", None)
+        else:
+            self.inputs_ = replace(passed.kind, n_features=width_of_features(fitted.model))
+            for name in {"n_features_in_", "feature_names_in_"} & set(vars(self)):
+                delattr(self, name)
         self.feature_names_ = None if feature_names is None else tuple(feature_names)
         self.take(fitted, scaling, targets, RowDigests.of(inputs) if self.remember_rows else None)
         self.encoder_ = encoder
@@ -503,13 +524,15 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             return find_issues(
                 self.predictor_, inputs, labels, self.label_names_, top=top, wrong=wrong
             )
-        encoder, own = self._learn_encoder(X), self
+        passed, own = self._passed(X), self
+        encoder = self._learn_encoder(X) if passed is None else None
         if encoder is not None:
             X, own = encoder.transform(X), copy(self)
             own.encoder = None
+        X = _plain(X) if passed is None else passed
         names = vars(self).get("label_names_")
         settings = {"folds": folds, "names": names, "top": top, "wrong": wrong}
-        return cross_fitted_issues(own, _plain(X), Y, **settings)
+        return cross_fitted_issues(own, X, Y, **settings)
 
     def seen_in_training(self, X: Any) -> np.ndarray:
         """Return which rows have the same features as some training row, (n,).
@@ -552,6 +575,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         from spen.estimators.export import export
 
         self._fitted()
+        width_of_matrix(self, "export")
         return export(self, path, X, to=to)
 
     @ends_with_python
@@ -610,7 +634,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             Y: their sets of labels, in any form that ``fit`` takes.
             against: "logistic" (a logistic regression for each label), "chain" (of logistic
                 regressions), "extra_trees", "boosting" (of histograms, for each label), "mlp".
-                Dense features are standardised where that matters.
+                Dense features are standardised where that matters. "network" is this classifier
+                with energy="local": its networks alone, without an energy. Of inputs that are no
+                matrix, nothing else can be compared.
             held_out: the share of rows that judge.
             random_state: decides which rows these are, and what the others draw.
             verbose: 1 prints a line for each classifier, when it is done.
@@ -625,13 +651,14 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         from spen.estimators.compare import compare
 
         # The others take numbers.
-        encoder, own = self._learn_encoder(X), self
+        passed, own = self._passed(X), self
+        encoder = self._learn_encoder(X) if passed is None else None
         if encoder is not None:
             X, own = encoder.transform(X), copy(self)
             own.encoder = None
         return compare(
             own,
-            _plain(X),
+            _plain(X) if passed is None else passed,
             Y,
             against,
             held_out=held_out,
@@ -652,23 +679,30 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             check_is_fitted(self)
         return self.predictor_
 
-    def _check_same(self, shape: Shape, targets: Targets) -> None:
-        """Raise unless a fit can go on from here on such rows."""
+    def _check_same(self, shape: Shape, targets: Targets, inputs: Any) -> Any:
+        """Raise unless a fit can go on from here on such rows; return them as they are to be."""
         names, exclusive = self.label_names_.tolist(), self.predictor_.exclusive
         same = names == targets.names.tolist() and exclusive == shape.exclusive
-        if not same or shape.features != self.n_features_in_:
+        passed = self.inputs_
+        before = shape.features if passed is not None else self.n_features_in_
+        if not same or shape.features != before or shape.passed != (passed is not None):
             raise InputError(
                 "warm_start=True goes on from the model as it is, so X and y must have the "
-                f"features and labels of the fit before, {self.n_features_in_} and {len(names)}; "
+                f"features and labels of the fit before, {before} and {len(names)}; "
                 f"received {shape.features} and {len(targets.names)}, or others. Set "
                 "warm_start=False to begin anew."
             )
+        return inputs if passed is None else passed.conform(inputs)
 
     def _held(self, given: Any, X: Any, targets: Targets, scaling: Scaling, shape: Shape) -> Split:
         """Return the rows that a user gave to tune by."""
         if not isinstance(given, tuple) or len(given) != 2:
             kind = type(given).__name__
             raise InputError(f"eval_set must be a pair (rows, labels); received a {kind}.")
+        if isinstance(X, InputRows):
+            inputs: Any = X.kind.conform(_passed_rows(given[0], "eval_set", X.kind), "eval_set")
+            labels = align(given[1], targets.names, targets.exclusive, len(inputs), missing=True)
+            return Split(inputs, labels)
         with numbers_wanted():
             inputs = check_array(_plain(given[0]), input_name="eval_set", estimator=self, **CHECKS)
         names, theirs = (_get_feature_names(each) for each in (X, given[0]))
@@ -683,6 +717,24 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         labels = align(given[1], targets.names, targets.exclusive, inputs.shape[0], missing=True)
         return Split(scaling.transform(inputs), labels)
 
+    def _passed(self, X: Any) -> InputRows | None:
+        """Return inputs that are no matrix, where the user's own network takes them."""
+        own = getattr(self, "features", None)
+        if isinstance(X, Mapping) and not any(map(is_nested, X.values())):
+            return None  # the columns of a table
+        if self.encoder is not None or own is None:
+            if isinstance(X, InputRows | Mapping):
+                raise InputError(
+                    "X holds arrays by name, for a network of your own: pass features=, a module "
+                    "that takes them, and no encoder. A table is a dict of columns, one entry a "
+                    "row."
+                )
+            return None
+        rows = read_inputs(X)
+        # Whole numbers are numbers for networks with a width.
+        as_numbers = rows is not None and rows.is_matrix and wants_width(own)
+        return None if as_numbers else rows
+
     def _learn_encoder(self, X: Any) -> TableEncoder | None:
         """Return what makes numbers of a table; None where X holds numbers already."""
         if self.encoder is None and not needs_encoder(X):
@@ -694,8 +746,11 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
 
     def _inputs(self, X: Any, known: Any = None) -> tuple[Any, np.ndarray | None]:
         check_index(X, known, "known")
-        with numbers_wanted():
-            inputs = checked_rows(self, _plain(X))
+        if (kind := vars(self).get("inputs_")) is not None:
+            inputs: Any = kind.conform(_passed_rows(X, "X", kind))
+        else:
+            with numbers_wanted():
+                inputs = checked_rows(self, _plain(X))
         rows = inputs.shape[0]
         return inputs, None if known is None else align_known(known, self.label_names_, rows)
 
@@ -762,6 +817,26 @@ class NetworkClassifier(LabelClassifier):
     epochs: str | int = "auto"
     batch_size: str | int = "auto"
     early_stopping: bool | int = False
+
+
+def width_of_matrix(classifier: LabelClassifier, asked: str) -> int:
+    """Return how many columns a classifier's rows have; ``asked`` is what needs a matrix."""
+    if classifier.inputs_ is not None:
+        raise InputError(
+            f"{asked} is for models of matrices and tables, and this one takes "
+            f"{classifier.inputs_.in_words()}. Predict with it in Python: spen.load(...).predict."
+        )
+    return classifier.n_features_in_
+
+
+def _passed_rows(X: Any, name: str, kind: InputKind) -> InputRows:
+    """Return inputs for a model that takes no matrix."""
+    rows = read_inputs(X, name)
+    if rows is None:
+        shape = getattr(X, "shape", None)
+        received = f"a {type(X).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise InputError(f"{name} must be {kind.in_words()}, as in the fit; received {received}.")
+    return rows
 
 
 def _plain(X: Any) -> Any:

@@ -40,10 +40,15 @@ class SPENClassifier(NetworkClassifier):
         features: your own feature network in place of ``hidden``: an nn.Module from (n, d) rows,
             scaled, to (n, width) features, which keeps its weights as the start of every training
             run; or a function ``features(n_inputs)`` that makes one, called under the seed of each
-            run. What has ``requires_grad_(False)`` stays as it is. To save the classifier, let a
-            function with a name make it: see ``spen.register``.
+            run. Images, token ids, lists of ids and dicts of arrays come to it as they are
+            (docs/inputs.md). What has ``requires_grad_(False)`` stays as it is. To save the
+            classifier, let a function with a name make it: see ``spen.register``.
         features_lr: the learning rate of the feature network, where it is to differ from that of
             the local energy; a network that was trained before wants a small one.
+        features_dtype: "bfloat16" computes the features in that type, in training and prediction,
+            on a CPU or GPU that is quicker so; weights and energies stay float32.
+        warmup: the share of each training run over which its rates rise from zero; a network that
+            was trained before wants some, such as 0.1.
         weight_decay: regularisation of the weights.
         lr: the learning rate of the feature network and the labels' scores; an energy has its own.
         epochs: passes over the data in each training run (for "hinge", in its label-wise stage).
@@ -126,6 +131,7 @@ class SPENClassifier(NetworkClassifier):
         refit_history_: the epochs of the run on all rows, or None.
         feature_names_: the names of the features, where they are known.
         encoder_: the ``TableEncoder`` that makes features of a table; None where X holds numbers.
+        inputs_: what rows are like, where X is no matrix; None where it is.
         plan_: the sizes and the training that were chosen.
 
     >>> import spen
@@ -147,6 +153,8 @@ class SPENClassifier(NetworkClassifier):
     stages: Any = "auto"
     features: Any = None  # an nn.Module, or a function that makes one
     features_lr: float | None = None
+    features_dtype: str | None = None
+    warmup: float = 0.0
 
     def plan(self, shape: Shape) -> Plan:
         return make_plan(self.get_params(deep=False), shape)

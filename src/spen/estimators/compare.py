@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, StandardScaler
 from sklearn.utils.validation import check_array, check_random_state
 
+from spen.batch.inputs import InputRows
 from spen.batch.splits import Split, hold_out
 from spen.errors import InputError, choose
 from spen.estimators.decoding import decode, tune_decodings
@@ -62,6 +64,9 @@ RIVALS: dict[str, Callable[[int], Any]] = {
     "mlp": lambda seed: MLPClassifier(random_state=seed),
 }
 """scikit-learn's classifiers with their own defaults, from a seed."""
+
+NETWORK = "network"
+"""The classifier itself with no energy but the local one."""
 
 FitPredict = Callable[[Split, Any], np.ndarray]
 """Trains on rows with labels, and returns the probabilities (n, L) of other rows."""
@@ -192,15 +197,21 @@ def compare(
         classifier: of spen; its settings count, fitted or not, and it stays as it is.
         X: (n, d) numbers.
         Y: sets of labels, in any form that ``fit`` takes.
-        against: names from RIVALS.
+        against: names from RIVALS, or NETWORK.
         held_out: the share of rows that judge.
         random_state: decides which rows these are, and what others draw.
         verbose: 1 prints a line for each classifier, when it is done.
     """
     against = (against,) if isinstance(against, str) else tuple(dict.fromkeys(against))
     for name in against:
-        choose(name, RIVALS, "against")
-    inputs = check_array(X, input_name="X", **CHECKS)
+        choose(name, {NETWORK: None, **RIVALS}, "against")
+    inputs: Any = X if isinstance(X, InputRows) else check_array(X, input_name="X", **CHECKS)
+    matrices = [name for name in against if name != NETWORK]
+    if isinstance(X, InputRows) and matrices:
+        raise InputError(
+            f"{', '.join(matrices)} take a matrix, and X holds {X.kind.in_words()}. Pass "
+            f"against={[NETWORK]!r}: the same network without an energy."
+        )
     targets = read_targets(Y)
     if targets.n_rows != inputs.shape[0]:
         raise InputError(
@@ -218,16 +229,19 @@ def compare(
     own.set_params(verbose=0)
     if own.random_state is None:
         own.set_params(random_state=seed)
+    alone: Any = clone(own)
 
-    def own_probabilities(rows: Split, others: Any) -> np.ndarray:
+    def own_probabilities(made: Any, rows: Split, others: Any) -> np.ndarray:
         names = targets.names.tolist()
-        return own.fit(rows.X, rows.Y, label_names=names).predict_proba(others)
+        return made.fit(rows.X, rows.Y, label_names=names).predict_proba(others)
 
-    ways: dict[str, FitPredict] = {type(classifier).__name__: own_probabilities}
+    ways: dict[str, FitPredict] = {type(classifier).__name__: partial(own_probabilities, own)}
     skipped = {}
     for name in against:
         why = _too_large(name, len(train), inputs.shape[1], labels.shape[1])
-        if why is None:
+        if name == NETWORK:
+            ways[name] = partial(own_probabilities, alone.set_params(energy="local"))
+        elif why is None:
             ways[name] = rival(name, seed)
         else:
             skipped[name] = why

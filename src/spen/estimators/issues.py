@@ -13,6 +13,7 @@ from scipy import sparse, special
 from sklearn.base import clone
 from sklearn.utils.validation import check_array, check_random_state
 
+from spen.batch.inputs import InputRows
 from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
 from spen.estimators.calibration import RIDGE, Calibration
@@ -303,7 +304,7 @@ def cross_fitted_issues(
         top: how many; None: those that are more probably wrong than not.
         wrong: the share of the ones that is taken to be wrong.
     """
-    inputs: Any = check_array(X, input_name="X", **CHECKS)
+    inputs: Any = X if isinstance(X, InputRows) else check_array(X, input_name="X", **CHECKS)
     targets = read_targets(Y)
     refuse_classes(targets.exclusive)
     if targets.n_rows != inputs.shape[0]:

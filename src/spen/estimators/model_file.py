@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import spen
 from spen import model
+from spen.batch.inputs import SORTS, InputKind
 from spen.batch.splits import RowDigests
 from spen.domains import Simplex, UnitBox
 from spen.errors import CheckpointError, InputError, SpenError, choose, one_of
@@ -81,7 +82,8 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
         "exclusive": isinstance(classifier.model_.domain, Simplex),
         "labels_framed": classifier.labels_framed_,
         "label_type": np.dtype(classifier.label_type_).str,
-        "n_features": classifier.n_features_in_,
+        "n_features": 0 if classifier.inputs_ else classifier.n_features_in_,
+        "inputs": _inputs_to_json(classifier.inputs_),
         "feature_names": to_json(classifier.feature_names_, "feature_names_"),
         "fitted_on_named_columns": hasattr(classifier, "feature_names_in_"),
         "held_out_score": classifier.held_out_score_,
@@ -120,7 +122,8 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
     check_finite(tensors)
     with checked_rebuilding():
         plan, domain = _plan_from_json(header["plan"], features), classifier.model_.domain
-        build = partial(plan.build, classifier.n_features_in_, domain, seed=0)
+        like = classifier.inputs_ or classifier.n_features_in_
+        build = partial(plan.build, like, domain, seed=0)
         shapes_only(build, _weights(plan, tensors))
     write_tensors(path, tensors, header)
 
@@ -220,7 +223,8 @@ def _rebuild(
         array("scale", width, least=SMALLEST),
         array("length", least=SMALLEST) if "length" in tensors else None,
     )
-    if (scaling.shift is None) == (scaling.length is None):
+    inputs = _inputs_from_json(header.get("inputs"))
+    if inputs is None and (scaling.shift is None) == (scaling.length is None):
         raise CheckpointError("It holds no rule for scaling features, or two.")
 
     def calibration(name: str) -> Calibration:
@@ -231,7 +235,8 @@ def _rebuild(
     # Files from before known labels had one of their own have but the first.
     half = calibration("calibration_half") if "calibration_half_scale" in tensors else None
     # By now the width is that of what is there.
-    build = partial(plan.build, width, Simplex(size) if exclusive else UnitBox(size), seed=0)
+    domain = Simplex(size) if exclusive else UnitBox(size)
+    build = partial(plan.build, inputs or width, domain, seed=0)
     refit_history = header["refit_history"]
     fitted = Fitted(
         model=with_weights(build, _weights(plan, tensors)).to(usable_device(device)),
@@ -252,7 +257,9 @@ def _rebuild(
     # Files from before there were notes are read all the same.
     notes = header.get("notes", {"spen": header["spen"]})
     classifier.notes_ = {str(name): str(text) for name, text in notes.items()}
-    classifier.n_features_in_ = width
+    classifier.inputs_ = inputs
+    if inputs is None:
+        classifier.n_features_in_ = width
     classifier.feature_names_ = from_json(header["feature_names"], "feature_names")
     if classifier.feature_names_ is not None and len(tuple(classifier.feature_names_)) != width:
         raise CheckpointError(f"It does not name each of its {width} features.")
@@ -265,6 +272,30 @@ def _rebuild(
         if len(classifier.encoder_.feature_names) != width:
             raise CheckpointError(f"Its encoder does not make {width} features.")
     return classifier
+
+
+def _inputs_to_json(kind: InputKind | None) -> dict[str, Any] | None:
+    if kind is None:
+        return None
+    fields = [[name, sort, shape and list(shape)] for name, (sort, shape) in kind.fields.items()]
+    return {"fields": fields, "n_features": kind.n_features}
+
+
+def _inputs_from_json(described: Any) -> InputKind | None:
+    """Return what rows are like that are no matrix; files from before there were such have none."""
+    if described is None:
+        return None
+    fields = {}
+    for name, sort, shape in described["fields"]:
+        one_of(sort, SORTS, "kind of input")
+        whole = [isinstance(size, int) and size >= 0 for size in shape or ()]
+        if (shape is None) != (sort == "ids") or not all(whole) or not isinstance(name, str):
+            raise CheckpointError(f"Its inputs {name!r} cannot be of shape {shape!r}.")
+        fields[name] = sort, shape and tuple(shape)
+    width = described["n_features"]
+    if not fields or not isinstance(width, int) or width < 1:
+        raise CheckpointError(f"Its inputs cannot have {len(fields)} parts and {width!r} features.")
+    return InputKind(fields, width)
 
 
 def _weights(plan: Plan, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

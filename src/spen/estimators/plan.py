@@ -45,6 +45,8 @@ class Shape:
         held_given: whether rows to tune by are given beside them, or fits go on from others; then
             energies are trained together with their features.
         complete: whether no label is missing.
+        passed: whether inputs are no matrix, but of another kind; ``features`` is then the number
+            of entries of a row.
     """
 
     rows: int
@@ -54,6 +56,7 @@ class Shape:
     exclusive: bool
     held_given: bool = False
     complete: bool = True
+    passed: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Choice:
         lr: the learning rate of all stages; None leaves theirs.
         epochs: of all stages; None leaves theirs.
         features: what takes the place of that network: a module, or a function that makes one.
+        features_dtype: the type that this computes in; None is that of its weights.
     """
 
     hidden: tuple[int, ...]
@@ -91,6 +95,7 @@ class Choice:
     lr: float | None = None
     epochs: int | None = None
     features: object = None
+    features_dtype: str | None = None
 
     def apply(self, plan: Plan) -> Plan:
         """Return a plan with this choice made."""
@@ -269,17 +274,23 @@ class Plan:
             self, energy=energy, stages=(self.trial,), prediction=prediction, cross_fit=False
         )
 
-    def build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
-        """Return a new model of the right sizes."""
+    def build(self, like: Any, domain: Domain, seed: int) -> SPEN:
+        """Return a new model of the right sizes.
+
+        Args:
+            like: the width of the inputs; or rows of another kind, or what is known of those.
+            domain: where the output lives.
+            seed: draws the weights.
+        """
         # It draws many numbers and does little with them.
         with threads_for(0.0):
-            return self._build(n_inputs, domain, seed)
+            return self._build(like, domain, seed)
 
-    def _build(self, n_inputs: int, domain: Domain, seed: int) -> SPEN:
+    def _build(self, like: Any, domain: Domain, seed: int) -> SPEN:
         models = []
         plans = self.single_plans() if self.is_averaged else [self]
         for plan in plans:
-            network = plan._network(n_inputs, domain.size, seed)
+            network = plan._network(like, domain.size, seed)
             local = (LocalEnergy if plan.base is None else ScoreEnergy).unsized()
             models.append((network, local.size(network.n_features, domain)))
         features, energy = models[0][0], self.energy
@@ -313,14 +324,14 @@ class Plan:
         share = 1 / (others + (self.members > 0))
         return (share / max(self.members, 1),) * self.members + (share,) * others
 
-    def _network(self, n_inputs: int, n_labels: int, seed: int) -> Features:
+    def _network(self, like: Any, n_labels: int, seed: int) -> Features:
         if self.base is not None:
-            return self.base.build(n_inputs, n_labels)
+            return self.base.build(like, n_labels)
         choice, own = self.chosen, self.chosen.features
         if own is not None:
-            return as_features(copy.deepcopy(own), seed, n_inputs)
+            return as_features(copy.deepcopy(own), seed, like, choice.features_dtype)
         if not choice.hidden:
-            return Identity(n_inputs)
+            return Identity(like)
         kind = Linear if self.linear else MLP
         rates = {"dropout": choice.dropout, "input_dropout": choice.input_dropout}
-        return kind(n_inputs, *choice.hidden, **rates)
+        return kind(like, *choice.hidden, **rates)

@@ -27,6 +27,7 @@ from spen.errors import (
 from spen.estimators.bases import NETWORK, read_base
 from spen.estimators.decoding import DECODINGS
 from spen.estimators.plan import HELD_OUT, Choice, Plan, Prediction, Shape
+from spen.features import DTYPES
 from spen.inference.base import Inference
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MirrorDescent
@@ -71,7 +72,7 @@ DEFAULTS: dict[str, Any] = dict.fromkeys((*AUTO, "lr", "stages"), "auto")
 DEFAULTS |= {"preset": "default", "early_stopping": False}
 DEFAULTS |= {"energy": "auto", "objective": "unrolled", "missing": 0.0}
 DEFAULTS |= {"cross_fit": False, "members": 1, "linear_member": False, "base": None}
-DEFAULTS |= {"features": None, "features_lr": None}
+DEFAULTS |= {"features": None, "features_lr": None, "features_dtype": None, "warmup": 0.0}
 """What make_plan takes where a classifier has no such setting."""
 
 
@@ -106,6 +107,10 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
     hidden = own.get("hidden", hidden_of(shape))
     common["features_lr"] = settings["features_lr"]
     features = settings["features"]
+    if shape.passed and (bases or settings["linear_member"]):
+        raise InputError(
+            "base and linear_member take a matrix of numbers, and X is none. Leave them out."
+        )
     if features is not None:
         hidden = ()
         common["lr"] = own.get("lr", RATE)
@@ -390,6 +395,7 @@ def training_of(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
         "schedule": "cosine",
         # Measured: cutting such a schedule short costs more than it brings.
         "keep": "last",
+        "warmup": own.get("warmup", 0.0),
     }
 
 
@@ -475,7 +481,7 @@ def _choices(
 ) -> tuple[Choice, ...]:
     """Return the choices that are worth a trial."""
     if own["features"] is not None:
-        return (Choice((), features=own["features"]),)
+        return (Choice((), features=own["features"], features_dtype=own["features_dtype"]),)
     if "dropout" in own:
         inputs = own.get("input_dropout", 0.2 if own["dropout"] >= 0.5 else 0.0)
         return (Choice(hidden, own["dropout"], inputs),)
@@ -551,6 +557,7 @@ RULES = {
     "epochs": "whole",
     "batch_size": "whole",
     "missing": "share",
+    "warmup": "share",
 }
 
 
@@ -574,6 +581,12 @@ def own_settings(settings: dict[str, Any]) -> dict[str, Any]:
             f"features is a whole network, so it says itself what {' and '.join(sizes)} would say. "
             "Leave one of the two out."
         )
+    if own["features_dtype"] is not None:
+        one_of(own["features_dtype"], DTYPES, "features_dtype")
+        if own["features"] is None:
+            raise InputError(
+                "features_dtype is for a network of your own, and features is None. Leave it out."
+            )
     if "stages" in own:
         own["stages"] = _stages(own, bool(settings["cross_fit"]))
     check_decoding(settings)
@@ -618,6 +631,7 @@ def _stages(own: dict[str, Any], cross_fit: bool) -> tuple[Stage, ...]:
     both = [name for name in ("epochs", "batch_size", "weight_decay", "lr") if name in own]
     both += ["early_stopping"] if own["early_stopping"] else []
     both += ["features_lr"] if own["features_lr"] is not None else []
+    both += ["warmup"] if own["warmup"] else []
     if both and not cross_fit:
         raise InputError(
             f"stages say what {' and '.join(both)} would say. Leave one of the two out."

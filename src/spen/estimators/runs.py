@@ -16,6 +16,7 @@ from scipy import sparse
 from torch import Tensor
 
 from spen.batch.arrays import densified
+from spen.batch.inputs import InputRows
 from spen.batch.limits import limits
 from spen.batch.splits import Split
 from spen.domains import Domain, Simplex, UnitBox
@@ -279,8 +280,11 @@ class Fit:
         """Return what two runs of the same plan must agree in, beside the seed."""
         arrays = [kept.weight, self.label_weight]
         for rows in (kept.X, kept.Y):
-            parts = (rows.indptr, rows.indices, rows.data) if sparse.issparse(rows) else (rows,)
-            arrays += parts
+            if isinstance(rows, InputRows):
+                arrays += rows.parts()
+            else:
+                parts = (rows.indptr, rows.indices, rows.data) if sparse.issparse(rows) else (rows,)
+                arrays += parts
         tensors = [None if each is None else torch.as_tensor(each) for each in arrays]
         return f"{digest(tensors)} {self.device}"
 
@@ -294,7 +298,9 @@ class Fit:
 
     def _begin(self, plan: Plan, kept: np.ndarray) -> SPEN:
         """Return a new model, not trained."""
-        model = plan.build(self.rows.X.shape[1], self.domain, self.seed)
+        X = self.rows.X
+        like = X if isinstance(X, InputRows) else X.shape[1]
+        model = plan.build(like, self.domain, self.seed)
         if self.start is not None:
             continue_from(self.start, model)
         elif not plan.raw:

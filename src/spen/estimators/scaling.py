@@ -191,6 +191,11 @@ def numbers_wanted() -> Iterator[None]:
             yield
     except ValueError as problem:
         said = str(problem)
+        if "inhomogeneous shape" in said:
+            raise InputError(
+                f"X must be a matrix, with rows of one length ({said}). Lists of ids, which may "
+                "differ, are for a network of your own: pass features=, a module that takes them."
+            ) from None
         if "contains NaN" in said:
             raise InputError(
                 "X contains NaN: some numbers are missing. Fill them in, or fit with "

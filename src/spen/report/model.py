@@ -33,10 +33,11 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
     The result has ``facts`` and ``settings``, both lists of [name, text].
     """
     model, plan = classifier.model_, classifier.plan_
+    inputs = classifier.inputs_
     takes_sets = not classifier.predictor_.exclusive
     facts = [
         ["labels" if takes_sets else "classes", f"{model.domain.size:,}"],
-        ["features", f"{classifier.n_features_in_:,}"],
+        ["inputs", inputs.in_words()] if inputs else ["features", f"{classifier.n_features_in_:,}"],
         ["parameters", f"{sum(p.numel() for p in model.parameters()):,}"],
         ["feature network", _network(model.features)],
         ["energy", " + ".join(_energy(term) for term in energy_terms(model.energy))],

@@ -165,7 +165,7 @@ def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
     batches = rows.batches(stage.batch_size, run.generator)
     total = torch.zeros((), dtype=torch.float64, device=rows.inputs.device)
     for index, batch in enumerate(batches):
-        share_left = _share_left(stage, run.epoch + index / len(batches))
+        share_left = share_of_rate(stage, run.epoch + index / len(batches), 1 / len(batches))
         for group in run.optimiser.param_groups:
             group["lr"] = group["full_lr"] * share_left
         losses = _losses(model, stage, rows, batch, run.generator)
@@ -181,10 +181,10 @@ def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
 
 def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
     """Add the gradient of the mean loss of all rows to the parameters; return that loss."""
-    (n, width), device = rows.inputs.shape, rows.inputs.device
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    n = rows.inputs.shape[0]
+    total = torch.zeros((), dtype=torch.float64, device=rows.inputs.device)
     before = run.generator.get_state()
-    for batch in row_batches(n, width, SUMMED_AT_ONCE, device):
+    for batch in row_batches(rows.inputs, SUMMED_AT_ONCE):
         losses = _losses(model, stage, rows, batch, run.generator)
         (losses.sum() / n).backward()
         total += losses.detach().sum(dtype=torch.float64)
@@ -217,11 +217,10 @@ def _losses(
 
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> float:
-    n, width = rows.inputs.shape
     at_once = limits.rows_at_once(model.domain.size)
     truths, softs = [], []
     with evaluating(model):
-        for batch in row_batches(n, width, at_once, rows.inputs.device):
+        for batch in row_batches(rows.inputs, at_once):
             context = rows.context(model, batch, None)
             soft = stage.objective.predict(model, stage.inference, context).y
             # A label that is missing is neither there nor predicted.
@@ -240,11 +239,25 @@ def _work(model: SPEN, stage: Stage, rows: TrainingRows) -> float:
     return model.work(rows.inputs, at_once) + OPTIMISER_ROWS * weights
 
 
-def _share_left(stage: Stage, epochs_done: float) -> float:
-    """Return the share of its rate that the schedule leaves a stage."""
-    if stage.schedule == "constant":
-        return 1.0
-    return 0.5 * (1 + math.cos(math.pi * epochs_done / stage.epochs))
+def share_of_rate(stage: Stage, done: float, step: float) -> float:
+    """Return the share of its rate that a stage's schedule gives a step.
+
+    Args:
+        stage: with its schedule and warm-up.
+        done: epochs before the step.
+        step: the part of an epoch that it is.
+
+    >>> from spen import CrossEntropy
+    >>> stage = Stage("all", CrossEntropy(), epochs=2, schedule="linear", warmup=0.5)
+    >>> [share_of_rate(stage, k / 4, 1 / 4) for k in range(8)]
+    [0.25, 0.5, 0.75, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    rising = stage.warmup * stage.epochs
+    if done < rising:
+        return min(1.0, (done + step) / rising)
+    falling = (done - rising) / (stage.epochs - rising)
+    shares = {"constant": 1.0, "linear": 1 - falling}
+    return shares.get(stage.schedule, 0.5 * (1 + math.cos(math.pi * falling)))
 
 
 def _trained(model: SPEN, stage: Stage) -> list[torch.nn.Parameter]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from spen.batch.context import Context
+from spen.batch.inputs import InputRows
 from spen.batch.rows import Rows, SparseRows, densify, row_batches, whole_batch
 from spen.batch.splits import Split
 from spen.domains import UnitBox
@@ -34,7 +35,7 @@ class TrainingRows:
     """Rows of inputs and labels, checked once and handed out batch by batch.
 
     Attributes:
-        inputs: (n, n_inputs), dense or sparse.
+        inputs: (n, n_inputs), dense or sparse, or inputs of any kind.
         target: (n, L), dense or sparse.
         observed: (n, L) where the target counts; None means everywhere.
         weight: (n,) the weight of each row; None means one.
@@ -83,6 +84,9 @@ class TrainingRows:
     def batches(self, size: int, generator: torch.Generator) -> Sequence[Tensor]:
         """Return the rows of each mini-batch of an epoch, in random order."""
         order = torch.randperm(self.count, generator=generator, device=self.inputs.device)
+        if isinstance(self.inputs, InputRows):
+            # All at once: a GPU would have to wait at each batch that is cut out on the host.
+            order = order.to(self.inputs.order_device)
         return order.split(size)
 
     def digest(self) -> str:
@@ -94,14 +98,14 @@ class TrainingRows:
     @torch.no_grad()
     def with_features(self, model: SPEN) -> TrainingRows:
         """Compute the features once, for training that leaves them as they are."""
-        n, width = self.inputs.shape
+        n = self.inputs.shape[0]
         # F(x) = x is no work, and sparse rows had better stay sparse.
         if isinstance(model.features, Identity) or model.features.n_features is None:
             return self
         if n * model.features.n_features * model.reference.element_size() > LARGEST_KEPT:
             return self
         features = model.reference.new_empty(n, model.features.n_features)
-        for batch in row_batches(n, width, AT_ONCE, self.inputs.device):
+        for batch in row_batches(self.inputs, AT_ONCE):
             features[batch] = model.features.of(self.inputs[batch])
         return replace(self, features=features)
 

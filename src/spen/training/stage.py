@@ -28,7 +28,9 @@ class Stage:
         lr: the learning rate.
         global_lr: that of the global energies, where it differs from ``lr``.
         features_lr: that of the feature network, where it differs from ``lr``.
-        schedule: "constant", or "cosine" to let the rate fall to zero over the stage.
+        schedule: "constant", or "cosine" or "linear" to let the rate fall to zero over the stage.
+        warmup: the share of the stage's steps over which rates rise from zero, before the schedule
+            begins: a network that was trained before is not upset by an energy that was not.
         optimiser: "adam", "adamw" (decoupled weight decay), "sgd", or "lbfgs": all rows at once,
             until another step would gain nothing. That is for smooth objectives without dropout
             or anything else that is random. A line search takes the place of rates, momentum
@@ -56,7 +58,7 @@ class Stage:
     epochs: int = 10
     lr: float = 1e-3
     global_lr: float | None = None
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
     optimiser: str = "adam"
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -65,6 +67,7 @@ class Stage:
     patience: int | None = None
     keep: Literal["best", "last"] = "best"
     features_lr: float | None = None
+    warmup: float = 0.0
 
     def __post_init__(self) -> None:
         for name, kind in (("objective", Objective), ("inference", Inference)):
@@ -85,7 +88,8 @@ class Stage:
             batch_size="whole",
             clip="positive",
             patience="whole",
-            schedule=("constant", "cosine"),
+            schedule=("constant", "cosine", "linear"),
+            warmup="share",
             optimiser=OPTIMISERS,
             keep=("best", "last"),
         )
@@ -98,6 +102,7 @@ class Stage:
     def _check_lbfgs(self) -> None:
         """Refuse what was set but would not be looked at."""
         unused = {"global_lr": None, "features_lr": None, "clip": None, "schedule": "constant"}
+        unused |= {"warmup": 0.0}
         given = [
             f"{name}={getattr(self, name)!r}"
             for name, default in unused.items()
