@@ -54,6 +54,18 @@ def predict(
         known: labels that are known of all rows, as ``predict`` takes them.
         batch_size: rows that are predicted together.
         workers: the most workers; None: as many as there are cores.
+
+    >>> import ray, spen
+    >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    >>> data = spen.exclusive_blocks(n_train=100, n_test=20)
+    >>> clf = spen.SPENClassifier(hidden=(), epochs=2, random_state=0)
+    >>> clf = clf.fit(data.train.X, data.train.Y, label_names=data.label_names)
+    >>> rows = ray.data.from_numpy(data.test.X)
+    >>> found = spen.ray.predict(rows, clf, known={"block0.2": 1}, workers=1).take_all()
+    >>> wanted = clf.predict_labels(data.test.X, known={"block0.2": 1})
+    >>> [row["labels"] for row in found] == wanted
+    True
+    >>> ray.shutdown()
     """
     require("ray", "ray")
     from ray.data import ActorPoolStrategy, Dataset  # pyright: ignore[reportMissingImports]
