@@ -41,6 +41,7 @@ html_theme = "furo"
 html_title = f"spen {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sphinx = False
 html_copy_source = False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from spen.errors import InputError, SpenError, check_whole, choose, did_you_mean, one_of, require
+from spen.errors import InputError, check_whole, choose, did_you_mean, one_of, require
 
 if TYPE_CHECKING:
     from spen.estimators.base import LabelClassifier
@@ -186,6 +187,8 @@ def predict_files(
     dataset = getattr(ray.data, READERS[ending])(paths)
     settings: dict[str, Any] = {"write": write, "keep": keep, "known": known, "workers": workers}
     predicted = predict(dataset, model, **settings)
+    # Workers may have begun in another folder than this one.
+    out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{secrets.token_hex(8)}.partial")
     try:
@@ -193,9 +196,9 @@ def predict_files(
         rows = ray.data.read_parquet(str(partial)).count()
         partial.rename(out)
     except ray.exceptions.RayError as problem:
-        # What a worker says of its rows is meant for whoever gave them.
-        if isinstance(cause := getattr(problem, "cause", None), SpenError):
-            raise InputError(str(cause)) from None
+        # What a worker says of its rows is meant for whoever gave them. Ray keeps it as text alone.
+        if said := re.search(r"^spen\.errors\.\w+: (.+?)(?:\n\n|\Z)", str(problem), re.M | re.S):
+            raise InputError(said[1].strip()) from None
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
