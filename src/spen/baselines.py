@@ -47,8 +47,8 @@ RANKS = (0.1, 0.25, 0.5)
 ITERATIONS = 300
 """The most that L-BFGS makes; logistic regressions stop before, low-rank models may not."""
 
-KNOWN_WIDTHS, KNOWN_EPOCHS, KNOWN_RATES = (1024, 1024), 40, (5e-4, 1e-3)
-"""Layers and epochs of a network that is told known labels, and the rates that are tried."""
+KNOWN_WIDTHS, KNOWN_EPOCHS, KNOWN_RATES = (1024, 1024), (12, 40), (5e-4, 1e-3)
+"""Layers of a network that is told known labels, and the epochs and rates that are tried."""
 
 LAST, SETTLED = 10, 1e-3
 """A loss has settled if its last iterations, this many, changed it by a smaller share."""
@@ -254,15 +254,15 @@ class KnownLabelsClassifier(NetworkClassifier):
     from 0 to 1, and the loss is the log loss of the others. Up to 2,000 labels, known labels also
     have a direct weight for each output.
 
-    Dropout and rate are chosen on held-out rows by the log loss of hidden labels, where none, a
-    quarter and a half of the labels are known; probabilities are calibrated for rows of which half
-    of the labels are known too. Both are as in ``SPENClassifier``.
+    Dropout, rate and epochs are chosen on held-out rows by the log loss of hidden labels, where
+    none, a quarter and a half of the labels are known; probabilities are calibrated for rows of
+    which half of the labels are known too. Both are as in ``SPENClassifier``.
 
     Args:
         hidden: the widths of the layers; "auto" is (1024, 1024).
         dropout: the share of units zeroed in training, after each layer.
         lr: the learning rate; "auto" chooses it too.
-        epochs: passes over the data; "auto" is 40.
+        epochs: passes over the data; "auto" chooses between 12 and 40.
 
     The other settings are those of ``SPENClassifier``.
 
@@ -280,7 +280,7 @@ class KnownLabelsClassifier(NetworkClassifier):
                 "known nothing is left to infer. Choose another classifier."
             )
         own = self.get_params(deep=False)
-        auto = {"hidden": KNOWN_WIDTHS, "epochs": KNOWN_EPOCHS}
+        auto = {"hidden": KNOWN_WIDTHS, "epochs": KNOWN_EPOCHS[-1]}
         settings = own | {name: each for name, each in auto.items() if is_auto(own[name])}
         plan = make_plan(settings | {"energy": "local"}, shape)
         if not plan.chosen.hidden:
@@ -297,9 +297,11 @@ class KnownLabelsClassifier(NetworkClassifier):
                 input_dropout=each.input_dropout,
                 energy_dropout=each.dropout,
                 lr=rate,
+                epochs=epochs,
             )
             for each in plan.choices
             for rate in (KNOWN_RATES if is_auto(self.lr) else (None,))
+            for epochs in (KNOWN_EPOCHS if is_auto(self.epochs) else (None,))
         )
         plan = replace(plan, choices=choices, energy=energy, trial=stage, stages=(stage,))
         return replace(plan, linear=True, tried="all", by_known=True)

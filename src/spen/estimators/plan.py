@@ -78,6 +78,7 @@ class Choice:
         energy_dropout: the share of units that the energy drops, where it has some; None leaves
             its own.
         lr: the learning rate of all stages; None leaves theirs.
+        epochs: of all stages; None leaves theirs.
         features: what takes the place of that network: a module, or a function that makes one.
     """
 
@@ -88,6 +89,7 @@ class Choice:
     missing: float | None = None
     energy_dropout: float | None = None
     lr: float | None = None
+    epochs: int | None = None
     features: object = None
 
     def apply(self, plan: Plan) -> Plan:
@@ -103,6 +105,8 @@ class Choice:
             stage = replace(stage, weight_decay=self.weight_decay)
         if self.lr is not None:
             stage = replace(stage, lr=self.lr)
+        if self.epochs is not None:
+            stage = replace(stage, epochs=self.epochs)
         if self.missing is not None and hasattr(stage.objective, "missing"):
             objective: Any = stage.objective
             stage = replace(stage, objective=replace(objective, missing=self.missing))
