@@ -2,7 +2,8 @@
 #   make demo   install into .venv, then train and draw the paper's synthetic task
 #   make test   install into .venv, then lint, type-check and test
 # make test-extras tests what needs further packages, and installs those.
-# make docs runs the examples and builds the site into build/site, without a network.
+# make docs runs the examples and builds the site into build/site, without a network;
+# docs/look_at_site.py looks at it in Chromium.
 # make bench measures inference on this machine: ratios of times that are taken in turns.
 # make torture takes long: it kills, floods, flips and fuzzes, and prints what held.
 PYTHON ?= python3
@@ -25,7 +26,7 @@ test: $(STAMP)
 
 test-extras: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,docs,encoders,onnx,ray,serve]'
-	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras
+	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras src/spen/ray.py docs/export.md
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -4,16 +4,19 @@ import importlib.util
 import os
 from pathlib import Path
 
-# Kernels cannot be imported without the package that compiles them; what launches them can.
-_KERNELS = {
+# Kernels cannot be imported without the package that compiles them; what launches them can. And
+# some examples need what only an extra brings.
+_NEEDED = {
     "numba": [
         f"src/spen/kernels/cpu/{name}.py" for name in ("lanes", "arithmetic", "steps", "descent")
     ],
     "triton": [f"src/spen/kernels/cuda/{name}.py" for name in ("arithmetic", "tiles", "streams")],
+    "onnxruntime": ["docs/export.md"],
+    "ray": ["src/spen/ray.py", "docs/export.md"],
 }
 collect_ignore = [
     path
-    for package, paths in _KERNELS.items()
+    for package, paths in _NEEDED.items()
     if importlib.util.find_spec(package) is None
     for path in paths
 ]

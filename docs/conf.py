@@ -41,10 +41,12 @@ html_theme = "furo"
 html_title = f"spen {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sphinx = False
 html_copy_source = False
 
 _CODE = re.compile(r"(``.+?``)")
+_PAGE = re.compile(r"\bdocs/([\w-]+)\.md")
 _TRAILING = re.compile(r"(?<=\w)_(?!\w)")
 _SCRIPT = re.compile(r"\]\(\.\./examples/(\w+)\.py\)")
 _FILE = re.compile(r"\[(?:docs/)?[\w-]+\.md\]\(([\w-]+\.md(?:#[\w-]+)?)\)")
@@ -66,7 +68,7 @@ def as_plain_text(app, what, name, obj, options, lines):
             escaped = re.sub(r"([|*])", r"\\\1", parts[k])
             # "L." alone would begin a list.
             escaped = re.sub(r"(?<=: )([A-Za-z])\.", r"\1\\.", escaped)
-            parts[k] = _TRAILING.sub(r"\\_", escaped)
+            parts[k] = _PAGE.sub(r":doc:`/\1`", _TRAILING.sub(r"\\_", escaped))
         lines[number] = "".join(parts)
 
 
@@ -87,8 +89,8 @@ def with_examples(app, docname, source):
 
 
 def not_ours(app, what, name, obj, skip, options):
-    """Leave out what scikit-learn adds to every estimator."""
-    return True if re.fullmatch(r"set_\w+_request", name) else None
+    """Leave out what scikit-learn adds to every estimator, and what torch prints of a module."""
+    return True if re.fullmatch(r"set_\w+_request|extra_repr", name) else None
 
 
 def without_last_blank(app, doctree):

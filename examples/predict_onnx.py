@@ -44,7 +44,7 @@ class Model:
             rows: (n, d) numbers.
             known: (n, L) or (1, L) of 1, 0, and nan where a label is to be found; or None.
         """
-        given = {"X": np.asarray(rows, np.float64)}
+        given: dict[str, Any] = {"X": np.asarray(rows, np.float64)}
         if known is not None:
             given["known"] = np.asarray(known, np.float32)
         soft, labels = self.session.run(None, given)

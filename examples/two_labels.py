@@ -28,8 +28,8 @@ row = torch.zeros(1, 1)
 
 
 def way(known=None):
-    """Return where inference is after each of 30 steps, (31, 2)."""
-    rule, stopping = spen.MirrorDescent(lr=0.25, momentum=0.0), spen.Stopping(30, 0, 0)
+    """Return where inference is after each of 45 steps, (46, 2)."""
+    rule, stopping = spen.MirrorDescent(lr=0.25, momentum=0.0), spen.Stopping(45, 0, 0)
     descent = spen.Descent(rule, stopping, trace=True)
     trace = model.solve(row, descent, known=known, entropy=1.0).trace
     assert trace is not None  # it was asked for
@@ -62,8 +62,8 @@ moving = []
 for axis, (name, points) in zip(axes, ways.items(), strict=True):
     axis.contourf(sun, rain, surface, 30, cmap="viridis")
     axis.set(title=name, xlabel="sun", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    (line,) = axis.plot(*points.T, "o-", color="white", markersize=3, linewidth=1, clip_on=False)
-    (head,) = axis.plot(*points[-1:].T, "o", color="tomato", markersize=10, clip_on=False)
+    (line,) = axis.plot(*points.T, "o-", color="orange", markersize=3, linewidth=1, clip_on=False)
+    (head,) = axis.plot(*points[-1:].T, "o", color="red", markersize=10, clip_on=False)
     moving.append((line, head, points))
 axes[0].set_ylabel("rain")
 
@@ -76,7 +76,7 @@ def frame(step):
     return [part for line, head, _ in moving for part in (line, head)]
 
 
-FuncAnimation(figure, frame, frames=40).save("energy-surface.gif", PillowWriter(fps=8), dpi=75)
+FuncAnimation(figure, frame, frames=56).save("energy-surface.gif", PillowWriter(fps=8), dpi=75)
 plt.show()
 
 # %% [markdown]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from spen.errors import InputError, SpenError, check_whole, choose, did_you_mean, one_of, require
+from spen.errors import InputError, check_whole, choose, did_you_mean, one_of, require
 
 if TYPE_CHECKING:
     from spen.estimators.base import LabelClassifier
@@ -54,6 +55,18 @@ def predict(
         known: labels that are known of all rows, as ``predict`` takes them.
         batch_size: rows that are predicted together.
         workers: the most workers; None: as many as there are cores.
+
+    >>> import ray, spen
+    >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    >>> data = spen.exclusive_blocks(n_train=100, n_test=20)
+    >>> clf = spen.SPENClassifier(hidden=(), epochs=2, random_state=0)
+    >>> clf = clf.fit(data.train.X, data.train.Y, label_names=data.label_names)
+    >>> rows = ray.data.from_numpy(data.test.X)
+    >>> found = spen.ray.predict(rows, clf, known={"block0.2": 1}, workers=1).take_all()
+    >>> wanted = clf.predict_labels(data.test.X, known={"block0.2": 1})
+    >>> [row["labels"] for row in found] == wanted
+    True
+    >>> ray.shutdown()
     """
     require("ray", "ray")
     from ray.data import ActorPoolStrategy, Dataset  # pyright: ignore[reportMissingImports]
@@ -174,6 +187,8 @@ def predict_files(
     dataset = getattr(ray.data, READERS[ending])(paths)
     settings: dict[str, Any] = {"write": write, "keep": keep, "known": known, "workers": workers}
     predicted = predict(dataset, model, **settings)
+    # Workers may have begun in another folder than this one.
+    out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{secrets.token_hex(8)}.partial")
     try:
@@ -181,9 +196,9 @@ def predict_files(
         rows = ray.data.read_parquet(str(partial)).count()
         partial.rename(out)
     except ray.exceptions.RayError as problem:
-        # What a worker says of its rows is meant for whoever gave them.
-        if isinstance(cause := getattr(problem, "cause", None), SpenError):
-            raise InputError(str(cause)) from None
+        # What a worker says of its rows is meant for whoever gave them. Ray keeps it as text alone.
+        if said := re.search(r"^spen\.errors\.\w+: (.+?)(?:\n\n|\Z)", str(problem), re.M | re.S):
+            raise InputError(said[1].strip()) from None
         raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
@@ -66,6 +67,17 @@ def test_a_model_of_posts_predicts_and_is_judged(folder):
     code, _, err = run("report", folder / "m.spen", "--data", folder / "posts.csv", "--out", page)
     assert code == 0, err
     assert "sea" in page.read_text()
+
+
+def test_fit_says_what_it_took_columns_for(folder, tmp_path):
+    options = ("--labels", "tags", "--out", tmp_path / "m.spen", *FIT)
+    code, out, err = run("fit", folder / "posts.csv", *options)
+    assert code == 0, err
+    assert json.loads(out)["columns"] == {"id": "number", "body": "text", "place": "category"}
+    code, out, err = run("fit", folder / "posts.csv", *options[:3], tmp_path / "n.spen", *FIT[:-1])
+    assert code == 0, err
+    assert re.search(r"\| columns of text +\| body +\|", out)
+    assert re.search(r"\| columns of categories +\| place +\|", out)
 
 
 def test_rows_to_predict_need_no_tags_and_no_order(folder):

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from spen.cli.files import LABEL_COLUMN, out_or_default, parse_labels, table_encoder
 from spen.cli.show import show_json, show_table
+
+KINDS = {
+    "number": "numbers",
+    "date": "dates",
+    "category": "categories",
+    "text": "text",
+    "embedded": "text, by an encoder",
+}
+"""What is said of a table's columns, by their kind."""
+
+SHOWN = 6
+"""How many columns of a kind are named."""
 
 
 def fit(
@@ -168,6 +181,9 @@ def fit(
         "held_out_score": classifier.held_out_score_,
         "seconds": round(time.perf_counter() - began, 2),
     }
+    kinds = {} if classifier.encoder_ is None else classifier.encoder_.kinds
+    if kinds:
+        record["columns"] = kinds
     if json:
         show_json(record)
         return
@@ -175,11 +191,21 @@ def fit(
     layers = ", ".join(map(str, record["hidden"])) or "none: linear"
     rows = [
         *((name, record[name]) for name in ("rows", "features", "labels")),
+        *_columns(kinds),
         ("layers of the feature network", layers),
         (f"{score}: held-out rows, before the last fit", f"{100 * record['held_out_score']:.2f}"),
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)
+
+
+def _columns(kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what the columns of a table were found to be, the names of the first ones."""
+    for kind, words in KINDS.items():
+        names = [name for name, found in kinds.items() if found == kind]
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            yield f"columns of {words}", ", ".join(names[:SHOWN]) + more
 
 
 def _widths(text: str) -> Any:

@@ -387,6 +387,10 @@ _KINDS: dict[str, Any] = {
 }
 
 
+def _kind_of(column: Column) -> str:
+    return next(name for name, kind in _KINDS.items() if type(column) is kind)
+
+
 @dataclass
 class TableEncoder:
     """Turns tables of numbers, words, dates and text into numbers, and remembers how.
@@ -419,6 +423,8 @@ class TableEncoder:
 
     >>> table = {"age": [30, None, 50], "colour": ["red", "blue", "red"]}
     >>> encoder = TableEncoder().fit(table)
+    >>> encoder.kinds
+    {'age': 'number', 'colour': 'category'}
     >>> encoder.feature_names
     ('age', 'age is missing', 'colour=blue', 'colour=red')
     >>> encoder.transform({"colour": ["blue"], "age": [60]})
@@ -488,6 +494,12 @@ class TableEncoder:
         """The names of the features."""
         return tuple(name for column in self.columns_ for name in column.names)
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What each column was found to be: "number", "date", "category", "text", or "embedded"
+        for text that ``text_encoder`` encodes."""
+        return {column.name: _kind_of(column) for column in self.columns_}
+
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Return what was learned as JSON and as arrays by name."""
         if self.text_encoder is not None and not isinstance(self.text_encoder, str):
@@ -496,14 +508,13 @@ class TableEncoder:
                 "rebuilt without running code from the file. Give the name of a model of "
                 "sentence-transformers, or encode the text before fit."
             )
-        kinds = {kind: name for name, kind in _KINDS.items()}
         described, arrays = [], {}
         for number, column in enumerate(self.columns_):
             plain = {f.name: getattr(column, f.name) for f in fields(column)}  # type: ignore[arg-type]
             if "idf" in plain:
                 arrays[f"{number}/idf"] = plain.pop("idf")
             settings = {name: to_json(value, name) for name, value in plain.items()}
-            described.append({"kind": kinds[type(column)]} | settings)
+            described.append({"kind": _kind_of(column)} | settings)
         return {"settings": to_json(self, "encoder"), "columns": described}, arrays
 
     @classmethod
