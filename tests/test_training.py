@@ -375,11 +375,11 @@ class Recorder(spen.CrossEntropy):
 
 
 def test_a_cosine_schedule_falls_to_zero():
-    from spen.training.loop import _share_left
+    from spen.training.loop import share_of_rate
 
     stage = spen.Stage("a", spen.CrossEntropy(), epochs=4, schedule="cosine")
-    assert [_share_left(stage, done) for done in (0, 2, 4)] == pytest.approx([1.0, 0.5, 0.0])
-    assert _share_left(replace(stage, schedule="constant"), 3.0) == 1.0
+    assert [share_of_rate(stage, done, 0) for done in (0, 2, 4)] == pytest.approx([1.0, 0.5, 0.0])
+    assert share_of_rate(replace(stage, schedule="constant"), 3.0, 0) == 1.0
 
 
 def test_global_energies_may_have_a_rate_of_their_own(rows):

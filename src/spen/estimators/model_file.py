@@ -17,6 +17,7 @@ from spen.batch.inputs import SORTS, InputKind
 from spen.batch.splits import RowDigests
 from spen.domains import Simplex, UnitBox
 from spen.errors import CheckpointError, InputError, SpenError, choose, one_of
+from spen.estimators import tagger_file
 from spen.estimators.base import LabelClassifier
 from spen.estimators.bases import base_from_json, base_to_json, bases_from_json, bases_to_json
 from spen.estimators.calibration import Calibration
@@ -25,6 +26,7 @@ from spen.estimators.fit import Fitted
 from spen.estimators.plan import Choice, Plan, Prediction
 from spen.estimators.scaling import Scaling
 from spen.estimators.tables import TableEncoder
+from spen.estimators.tagger import Tagger
 from spen.estimators.targets import Targets
 from spen.files import (
     DAMAGE,
@@ -130,7 +132,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
 
 @ends_with_python
 def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
-    """Read what ``save`` of a classifier or of a ``SPEN`` wrote, and return the same kind.
+    """Read what ``save`` of a classifier, a tagger or a ``SPEN`` wrote, and return the same kind.
 
     Args:
         path: of the file.
@@ -150,16 +152,19 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
     usable_device(device)
     tensors, header = read_tensors(path)
     kind = header.get("kind")
-    if kind not in (KIND, model.KIND):
+    if kind not in (KIND, model.KIND, tagger_file.KIND):
         raise CheckpointError(
-            f"{path} is a file of spen's, but not of a classifier or a model. Name a file that "
-            "SPENClassifier.save, SPEN.save or `spen fit` wrote."
+            f"{path} is a file of spen's, but not of a classifier, a tagger or a model. Name a "
+            "file that SPENClassifier.save, SPENTagger.save, SPEN.save or `spen fit` wrote."
         )
     try:
         check_finite(tensors)
         if kind == model.KIND:
             _check_numbers(header["model"])
             return SPEN.of_file(tensors, header).to(usable_device(device))
+        if kind == tagger_file.KIND:
+            _check_numbers({name: header[name] for name in ("settings", "model", "history")})
+            return tagger_file.rebuild(tensors, header, device)
         return _rebuild(tensors, header, device)
     except (SpenError, MemoryError, *DAMAGE) as problem:
         said = f"What its header says and what it holds do not fit ({problem!r})."
@@ -169,8 +174,21 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
 
 def load_classifier(path: Path | str, device: str | torch.device = "cpu") -> LabelClassifier:
     """Read a classifier; what else spen writes is refused."""
+    loaded = load_to_predict(path, device)
+    if isinstance(loaded, Tagger):
+        raise CheckpointError(
+            f"{path} holds a {type(loaded).__name__}, which tags sequences; this is for "
+            "classifiers of rows. Name a file that SPENClassifier.save wrote."
+        )
+    return loaded
+
+
+def load_to_predict(
+    path: Path | str, device: str | torch.device = "cpu"
+) -> LabelClassifier | Tagger:
+    """Read a classifier or a tagger; a bare model is refused."""
     loaded = load(path, device)
-    if not isinstance(loaded, LabelClassifier):
+    if not isinstance(loaded, LabelClassifier | Tagger):
         raise CheckpointError(
             f"{path} holds a bare {type(loaded).__name__}, not a classifier, which would say how "
             "rows are scaled and what labels are called. Name a file that SPENClassifier.save or "
