@@ -9,6 +9,7 @@ import tiny_settings as tiny
 import spen
 from spen.energies.base import energy_terms
 from spen_paper.fits import plan_of
+from spen_paper.settings import NoEnergy
 from spen_paper.studies import control, study
 from spen_paper.studies.variants import changed
 from spen_paper.tables.table1 import study_named
@@ -42,10 +43,10 @@ def test_the_control_is_measured_beside_both_and_not_again(tmp_path, monkeypatch
 def test_the_control_has_the_same_stage_and_no_other_difference():
     opened = study.Study("control", tiny.DATA, TABLES, 1, "cpu", study.Records("unused"))
     full = opened.classifier("spen-single")
-    without = changed(full, {"energy": control.NoEnergy.unsized()})
+    without = changed(full, {"energy": NoEnergy.unsized()})
     plans = [plan_of(made, tiny.DATA.train) for made in (full, without)]
     assert plans[0].stages == plans[1].stages
     assert plans[0].prediction == plans[1].prediction
     without.fit(tiny.DATA.train.X, tiny.DATA.train.Y)
     kinds = {type(term) for term in energy_terms(without.model_.energy)}
-    assert kinds == {spen.ScoreEnergy, control.NoEnergy}
+    assert kinds == {spen.ScoreEnergy, NoEnergy}

@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-import spen
-from spen.batch.context import Context
 from spen.cli.show import say, text_table
-from spen.energies.form import Form
 from spen.metrics import row_scores
 from spen_paper.figures import difference, mean_and_deviation
 from spen_paper.fits import describe_plan, tell, timed_fit
 from spen_paper.records import Record
+from spen_paper.settings import NoEnergy
 from spen_paper.studies.study import Study
 from spen_paper.studies.variants import changed
 
@@ -59,24 +56,6 @@ DRAWS = 2000
 
 PARTS = 10_000
 """Of 1, in which records keep the F1 of a row."""
-
-
-class NoEnergy(spen.Energy):
-    """E(y) = 0.
-
-    >>> NoEnergy(2).bind(Context(torch.ones(1, 2))).value(torch.ones(1, 2)).tolist()
-    [0.0]
-    """
-
-    def __init__(self, n_labels: int) -> None:
-        super().__init__()
-        self.n_features = self.n_labels = n_labels
-
-    def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
-        return Form(constant=context.features.new_zeros(context.n_rows))
-
-    def reset(self, generator: torch.Generator) -> None:
-        """There is nothing to reset."""
 
 
 def control(*, dataset: str, seeds: int, device: str, out: Path) -> None:
