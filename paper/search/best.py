@@ -36,7 +36,6 @@ import torch
 import spen
 from spen.batch.arrays import densified
 from spen.batch.splits import Split
-from spen.estimators import runs
 from spen.estimators.decoding import decode
 from spen.estimators.judging import folds_by, judge
 from spen.estimators.plan import Plan
@@ -324,9 +323,6 @@ class Worker:
 
     def work(self, seconds: Sequence[float]) -> None:
         """Go through the steps, each for so many seconds."""
-        if self.device != "cpu":
-            # Folds of networks are trained side by side: a GPU waits for its host otherwise.
-            runs.MOST_TOGETHER = 2**28
         benches: dict[str, Bench] = {}
         for step, limit in zip(STEPS, seconds, strict=True):
             until = time.monotonic() + limit
