@@ -116,15 +116,20 @@ def settings_of(dataset: str, name: str = "table1") -> dict[str, dict[str, Any]]
         name: of the settings file.
 
     A method is like one that stands before it: ``like = "mlp"``, or of another data set
-    ``like = "bibtex.mlp"``.
+    ``like = "bibtex.mlp"``. A file that begins with ``over = "table1"`` replaces some tables of
+    that one.
 
     >>> settings_of("bibtex")["mlp"]["classifier"]
     'MLPClassifier'
     """
-    where = f"{name}.toml"
+    where, read = f"{name}.toml", read_settings(name)
+    if "over" in read:
+        # In the place where they stand there: others may be like them.
+        below = read_settings(read.pop("over"))
+        read = {of_set: tables | read.get(of_set, {}) for of_set, tables in below.items()}
     sections: dict[str, dict[str, dict[str, Any]]] = {}
     others: dict[str, dict[str, Any]] = {}
-    for of_set, section in read_settings(name).items():
+    for of_set, section in read.items():
         sections[of_set] = inherit(section, f"{where}, [{of_set}]", others)
         others |= {f"{of_set}.{method}": table for method, table in sections[of_set].items()}
     return choose(dataset, sections, "data set")
