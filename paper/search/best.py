@@ -135,7 +135,7 @@ def winners(lines: Sequence[Line], dataset: str) -> dict[str, Point]:
 def derived(dataset: str, chosen: dict[str, Point]) -> dict[str, dict[str, Any]]:
     """Return the tables of Table 1's settings that winners come to."""
     network, average, energy = (chosen[step] for step in ("network", "average", "energy"))
-    averaged = {name: value for name, value in average.items() if value not in (1, False)}
+    averaged = {name: value for name, value in average.items() if value is not False}
     single = {"like": "mlp", "classifier": "SPENClassifier", "cross_fit": True}
     return {
         "mlp": network_settings(network),

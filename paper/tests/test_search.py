@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,8 @@ def test_settings_that_are_derived_train_what_was_searched(bench):
         chosen = {"network": best.network_points()[0], "energy": point}
         chosen["average"] = {"members": 3, "linear_member": True}
         tables = best.derived("bibtex", chosen)
+        for name in ("mlp-best", "spen-best"):
+            assert {key: tables[name][key] for key in chosen["average"]} == chosen["average"]
         single = inherit(tables, "here")["spen-single"]
         made = classifier(single, seed=0, device="cpu", where="here")
         fitted, searched = plan_of(made, tiny.DATA.train), bench.energy_plan(point)
@@ -102,6 +105,56 @@ def test_settings_that_are_derived_train_what_was_searched(bench):
             assert getattr(fitted, name) == getattr(searched, name), (point, name)
         for name in ("choices", "trial", "folds"):
             assert getattr(fitted, name) == getattr(network, name), name
+
+
+@pytest.mark.parametrize("dataset", best.DATASETS)
+def test_the_settings_of_table_1_are_those_of_the_logs_winners(dataset):
+    derived = best.derived(dataset, best.winners(best.records(), dataset))
+    settings = best.tomllib.loads(best.SETTINGS.read_text())[dataset]
+    assert {name: settings[name] for name in derived} == derived
+    assert best.in_toml() in best.SETTINGS.read_text()
+
+
+def test_the_log_has_the_points_of_the_space_and_no_others():
+    points = {"network": best.network_points(), "average": best.average_points()}
+    points["energy"] = best.energy_points()
+    for dataset in best.DATASETS:
+        won = best.winners(best.records(), dataset)
+        for step, drawn in points.items():
+            tried = [
+                line
+                for line in best.records()
+                if (line["dataset"], line["step"]) == (dataset, step)
+            ]
+            assert all(line["point"] in drawn for line in tried)
+            assert len({json.dumps(line["point"]) for line in tried}) == len(tried)
+            # Energies of large sets take long; of the others none was left out.
+            assert len(tried) == len(drawn) or step == "energy"
+            assert all(line.get(name, won[name]) == won[name] for line in tried
+                       for name in ("network", "average"))  # fmt: skip
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", ROOT, *words], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("the order of commits is told by the history of a checkout, which is not here")
+    return done.stdout.strip()
+
+
+def test_the_space_came_before_the_log_and_the_log_before_the_test_rows():
+    if git("rev-parse", "--is-shallow-repository") == "true":
+        pytest.skip("the order of commits is told by the whole history, and this clone has a part")
+    space, log = (
+        git("log", "-1", "--format=%H", "--", f"paper/search/{name}")
+        for name in ("space.toml", "best.jsonl")
+    )
+    if not space:
+        pytest.skip("the order of commits is told by the history of spen, and this is another")
+    assert git("merge-base", space, f"{log}~1") == space, "no look at the log, and then a space"
+    at_log = git("ls-tree", "-r", "--name-only", log).splitlines()
+    assert "paper/search/space.toml" in at_log
+    records = "paper/records/table1/records.jsonl"
+    assert records not in at_log, "test rows were read after the settings had been derived"
 
 
 def run_small(folder: Path, number: int = 0, seconds: float = 600.0) -> None:
