@@ -1,7 +1,10 @@
 """Calibration and scaling: against what they are meant to minimise and to keep."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from scipy.optimize import minimize
 
@@ -178,6 +181,21 @@ def test_calibration_is_its_formula_and_leaves_what_it_is_given():
     np.testing.assert_allclose(got, expected, rtol=1e-6)
     assert np.array_equal(soft, before)
     assert shift.tolist() == [0.3, -0.2, 0.0]
+
+
+def test_between_nothing_known_and_half_of_it_the_calibration_is_between():
+    soft = np.random.default_rng(0).random((3, 4)).astype(np.float32)
+    half = Calibration(0.5, np.array([1.0, 0.0, -1.0, 0.5]), exclusive=False)
+    nothing = Calibration(1.0, np.zeros(4), exclusive=False)
+    both = replace(nothing, half=half)
+    known = torch.full((3, 4), torch.nan)
+    known[1, 0], known[2, :3] = 1.0, 0.0
+    got = both.apply(soft, known)
+    z = np.log(soft.astype(float) / (1 - soft.astype(float)))
+    np.testing.assert_allclose(got[0], soft[0], rtol=1e-5)
+    # A quarter is half of the way; beyond a half there is nothing more.
+    np.testing.assert_allclose(got[1], sigmoid(0.75 * z[1] + 0.5 * half.shift), rtol=1e-5)
+    np.testing.assert_allclose(got[2], half.apply(soft)[2], rtol=1e-5)
 
 
 def test_log_odds_are_finite_at_both_ends():

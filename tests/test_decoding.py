@@ -17,9 +17,11 @@ from spen.estimators.decoding import (
     expected_f1,
     tune_empty,
     tune_label_thresholds,
+    tune_macro_thresholds,
     tune_row_threshold,
     tune_threshold,
 )
+from spen.metrics import macro_f1
 
 sizes = st.tuples(st.integers(1, 30), st.integers(1, 7), st.integers(0, 10_000))
 
@@ -117,12 +119,19 @@ def test_label_thresholds_are_never_worse_than_the_global_one(size, shrink, miss
     assert score >= at_global
 
 
-@given(st.integers(1, 12), st.integers(1, 2), st.integers(0, 10_000))
-def test_no_single_label_threshold_could_be_better(rows, labels, seed):
+@given(
+    st.integers(1, 12),
+    st.integers(1, 2),
+    st.integers(0, 10_000),
+    st.sampled_from([THRESHOLDS, (0.2, 0.5, 0.8)]),
+)
+def test_no_single_label_threshold_could_be_better(rows, labels, seed, candidates):
     """After the last sweep, every one-label change was tried and did not help."""
     truth, soft = draw(rows, labels, seed)
-    thresholds, score = tune_label_thresholds(truth, soft, shrink=0, sweeps=100)
-    for label, other in product(range(labels), THRESHOLDS):
+    thresholds, score = tune_label_thresholds(
+        truth, soft, shrink=0, sweeps=100, candidates=candidates
+    )
+    for label, other in product(range(labels), candidates):
         changed = thresholds.copy()
         if truth[:, label].any():
             changed[label] = other
@@ -148,6 +157,21 @@ def test_a_row_threshold_follows_rows_of_different_scale():
     assert tune_threshold(truth, soft)[1] < 1
     assert tune_row_threshold(truth, soft)[1] == 1
     assert decoding.decode(np.zeros((1, 3)), "row_threshold", np.array([0.2, 1.0])).sum() == 0
+
+
+def test_labels_are_gone_over_again_while_that_helps():
+    truth, soft = draw(12, 4, 16)
+    scores = [tune_label_thresholds(truth, soft, shrink=0, sweeps=k)[1] for k in (1, 2, 3, 20)]
+    assert scores[0] < scores[1] <= scores[2] <= scores[3]
+
+
+def test_a_label_that_no_row_has_keeps_the_threshold_of_all():
+    truth, soft = draw(60, 4, 3)
+    truth[:, 2] = 0
+    start, _ = tune_threshold(truth, soft, score=macro_f1)
+    thresholds, _ = tune_macro_thresholds(truth, soft, shrink=0)
+    assert thresholds[2] == start
+    assert (thresholds != start).any()
 
 
 def test_labels_of_different_scale_get_different_thresholds():

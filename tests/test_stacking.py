@@ -272,3 +272,20 @@ def test_what_is_tried_beside_an_energy_is_judged_by_the_same_rows(monkeypatch):
         monkeypatch.setattr(judging, "ENOUGH_ONES", enough)
         spen.SPENClassifier(base=None, random_state=0).fit(data.train.X, data.train.Y)
         assert judged[-1] == [rows, rows]
+
+
+def test_folds_are_trained_side_by_side_and_shared_whatever_was_fitted_before(data):
+    common = {"hidden": (8,), "dropout": 0.2, "epochs": 2, "folds": 3, "random_state": 0}
+    rows = data.train.X, data.train.Y
+
+    def made(*others):
+        with sharing_runs() as runs:
+            for other in others:
+                spen.baselines.MLPClassifier(**common | other).fit(*rows)
+            own = spen.baselines.MLPClassifier(members=2, **common).fit(*rows)
+            return own.predict_proba(data.test.X), runs.saved
+
+    alone, nothing = made()
+    after, something = made({}, {"folds": 2}, {"dropout": 0.5}, {"random_state": 7919})
+    np.testing.assert_array_equal(after, alone)
+    assert something > nothing == 0

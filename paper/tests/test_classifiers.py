@@ -48,10 +48,9 @@ def test_the_settings_of_every_method_make_a_classifier_with_a_plan(dataset, met
 @pytest.mark.parametrize("dataset", SHAPES)
 def test_the_same_features_and_tuning_are_on_offer_to_networks(dataset):
     tables = settings_of(dataset)
-    # Beside the table's rows, the settings of a study.
-    assert set(tables) == {*table1.TITLES, "spen-known"}
+    assert set(tables) == set(table1.TITLES)
     names = ("hidden", "dropout", "input_dropout", "weight_decay", "epochs", "batch_size")
-    for method in ("mlp-best", "dmf", "prlr", "spen-single", "spen-best", "spen-known"):
+    for method in ("mlp-best", "dmf", "prlr", "spen-single", "spen-best"):
         assert {n: tables[method][n] for n in names} == {n: tables["mlp"][n] for n in names}
     assert tables["mlp-best"]["members"] == tables["spen-best"]["members"]
 

@@ -115,7 +115,7 @@ def test_the_study_prints_draws_and_goes_on(tmp_path, monkeypatch, capsys) -> No
     }
     tables = {"spen-paper": settings}
     for where in ("spen_paper.studies.study", "spen_paper.bench.model"):
-        monkeypatch.setattr(f"{where}.settings_of", lambda name: tables)
+        monkeypatch.setattr(f"{where}.settings_of", lambda *names: tables)
     monkeypatch.setattr("spen_paper.studies.study.dataset_of", lambda name: data)
     monkeypatch.setattr(module, "SHARES", (0.5, 1.0))
     monkeypatch.setattr(module, "TOLERANCES", (1e-2, 1e-3))

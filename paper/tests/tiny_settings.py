@@ -67,5 +67,5 @@ TABLES["spen-known"] = TABLES["spen-single"]
 
 def use(monkeypatch: Any) -> None:
     """Let studies find the tiny settings and the generated data."""
-    monkeypatch.setattr(study, "settings_of", lambda dataset: TABLES)
+    monkeypatch.setattr(study, "settings_of", lambda dataset, name: TABLES)
     monkeypatch.setattr(study, "dataset_of", lambda dataset: DATA)

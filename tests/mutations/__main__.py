@@ -2,10 +2,13 @@
 
     python tests/mutations planted              every bug of ``planted.py``: its test must fail
     python tests/mutations drawn 100 0          100 changes that seed 0 draws
+    python tests/mutations drawn 100 0 --share 2/6      every sixth of them, from the second on
+    python tests/mutations unchanged            the tests that judge drawn ones, without any change
 
 Nothing is written but the log, ``mutations-NAME.json`` in the folder for temporary files, or what
 ``--log FILE`` names: a changed file is compiled from memory, in a process of its own. Of drawn
-changes, those that are in the log already are not tried again.
+changes, those that are in the log already are not tried again. Where tests fail without a change,
+they say nothing: ``unchanged`` has to print "survived" for each.
 """
 
 from __future__ import annotations
@@ -122,14 +125,28 @@ def plant(log: Path) -> int:
     return int(bool(missed))
 
 
-def try_drawn(count: int, seed: int, log: Path) -> int:
+def try_unchanged(log: Path) -> int:
+    """Run the tests that judge drawn changes on sources as they are; 1 where some fail."""
+    from mutations.drawn import TESTS
+
+    failed = 0
+    for pattern, tests in TESTS.items():
+        path = next(path for path in sorted(ROOT.glob(pattern)) if path.name != "__init__.py")
+        found, seconds = outcome(path, path.read_bytes(), tests, examples=True)
+        failed |= found != SURVIVED
+        note(log, {"bug": f"none in {pattern}", "found": found, "seconds": seconds})
+    return int(failed)
+
+
+def try_drawn(count: int, seed: int, share: tuple[int, int], log: Path) -> int:
     """Try the changes that a seed draws; survivors are for people to look at."""
     from mutations.drawn import draw, judges_of
 
     tried = {}
     if log.exists():
         tried = {json.loads(line)["bug"]: json.loads(line) for line in log.open()}
-    for change in draw(count, seed):
+    number, shares = share
+    for change in draw(count, seed)[number - 1 :: shares]:
         if str(change) in tried:
             continue
         path = ROOT / change.path
@@ -151,11 +168,12 @@ def note(log: Path, record: dict[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two kinds."""
+    """Run one of the kinds."""
     parser = argparse.ArgumentParser(prog="python tests/mutations", description=__doc__)
-    parser.add_argument("kind", choices=("planted", "drawn"))
+    parser.add_argument("kind", choices=("planted", "drawn", "unchanged"))
     parser.add_argument("count", type=int, nargs="?", default=100)
     parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("--share", default="1/1", help="which part of the drawn ones, such as 2/6")
     parser.add_argument("--log", type=Path)
     given = parser.parse_args(arguments)
     log = given.log or Path(tempfile.gettempdir()) / f"mutations-{given.kind}.json"
@@ -172,7 +190,10 @@ def main(arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     if given.kind == "planted":
         return plant(log)
-    return try_drawn(given.count, given.seed, log)
+    if given.kind == "unchanged":
+        return try_unchanged(log)
+    number, _, shares = given.share.partition("/")
+    return try_drawn(given.count, given.seed, (int(number), int(shares)), log)
 
 
 if __name__ == "__main__":

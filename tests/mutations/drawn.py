@@ -13,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS: dict[str, tuple[str, ...]] = {
     "src/spen/energies/*.py": ("tests/energies", "tests/objectives", "tests/inference"),
     "src/spen/inference/*.py": ("tests/inference", "tests/objectives", "tests/kernels/test_cpu.py"),
-    "src/spen/inference/discrete/*.py": ("tests/inference/discrete",),
+    "src/spen/inference/discrete/*.py": (
+        "tests/inference/discrete",
+        "tests/inference/test_solvers.py",
+    ),
     "src/spen/objectives/*.py": ("tests/objectives", "tests/inference/test_backward.py"),
     "src/spen/estimators/decoding.py": ("tests/test_decoding.py", "tests/test_metric_setting.py"),
     "src/spen/estimators/calibration.py": ("tests/test_calibration.py",),

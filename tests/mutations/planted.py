@@ -79,8 +79,8 @@ PLANTED = (
     ),
     Planted(
         f"{SRC}/inference/descent.py",
-        "best_y=torch.where(better[:, None], work.y, work.best_y)",
-        "best_y=torch.where(moving[:, None], work.y, work.best_y)",
+        "best_y=torch.where(better[:, None], self.y, self.best_y)",
+        "best_y=torch.where(moving[:, None], self.y, self.best_y)",
         f"{DESCENT}::test_the_best_iterate_is_returned",
     ),
     Planted(

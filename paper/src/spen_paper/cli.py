@@ -38,17 +38,18 @@ def table1(
     out: Path = Path("runs/table1"),
     study: str | None = None,
 ) -> None:
-    """Table 1: every method of the paper on a real data set, under both decodings.
+    """Table 1: every method of the paper on a real data set, under three decodings.
 
     Args:
         dataset: bibtex, delicious or bookmarks.
         method: Only these rows, separated by commas: br, lr, mlp, mlp-best, dmf, prlr,
-            spen-paper, spen-paper-raw, spen-single, spen-best.
+            spen-paper, spen-paper-raw, control-single, spen-single, control-best, spen-best.
         seeds: How many repetitions.
         device: auto, cpu or cuda.
         out: The folder for records; runs that are there already are not made again.
-        study: In place of the table, a study of where the energy pays, or of what methods cost:
-            learning-curves, width, known-labels, ablation, control, costs.
+        study: In place of the table, a study of where the energy pays, of what methods cost, or the
+            table by the settings before: learning-curves, width, known-labels, ablation, costs,
+            before.
     """
     from spen_paper.tables import table1 as module
 

@@ -1,7 +1,7 @@
-"""Fits of classifiers of the paper's first table, tested under both decodings.
+"""Fits of classifiers of the paper's first table, tested under several decodings.
 
 A classifier holds rows out, chooses on them, and trains on all training rows in the end, all
-by itself. ``run`` fits it, and reads the test rows once for both decodings.
+by itself. ``run`` fits it, and reads the test rows once for all decodings.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import Plan, Shape
 from spen.estimators.runs import SHARED
 from spen.estimators.scaling import Scaling
-from spen.metrics import score_all
-from spen_paper.records import Record, Records, brief, identity
+from spen.metrics import row_scores, score_all
+from spen_paper.records import Record, Records, brief, identity, pack_rows
 from spen_paper.settings import classifier
 
 DECODINGS = {"threshold": "threshold", "expected_f1": "expected F1"}
-"""Every fit is decoded both ways; what tables call them."""
+"""Every fit of a study is decoded both ways; what tables call them."""
 
 SHORT_NAMES = {"example_f1": "f1", "hamming_error": "hamming"}
 """Metrics that records call by another name."""
@@ -44,7 +44,12 @@ def dataset_of(name: str) -> Dataset:
 
 
 def makers_of(
-    tables: dict[str, Any], names: Sequence[str], data: Dataset, device: str, file: str
+    tables: dict[str, Any],
+    names: Sequence[str],
+    data: Dataset,
+    device: str,
+    file: str,
+    **changes: Any,
 ) -> dict[str, Callable[..., LabelClassifier]]:
     """Return a function for each method that makes its classifier, given a seed.
 
@@ -57,11 +62,12 @@ def makers_of(
         data: on which they will be fitted.
         device: where to compute.
         file: that has the settings, for errors.
+        changes: of the settings of all of them.
     """
     makers = {}
     for name in names:
         where = f"{file}.toml, [{data.name}.{name}]"
-        makers[name] = partial(classifier, tables[name], device=device, where=where)
+        makers[name] = partial(classifier, tables[name], device=device, where=where, **changes)
         describe_plan(makers[name](seed=0), data)
     return makers
 
@@ -76,8 +82,10 @@ def run(
     *,
     variant: str | None = None,
     progress: bool = False,
+    decodings: Sequence[str] = tuple(DECODINGS),
+    keep_rows: bool = False,
 ) -> dict[str, Record]:
-    """Return the two records of one fit, by decoding; make them if they are not there yet.
+    """Return the records of one fit, by decoding; make them if they are not there yet.
 
     Args:
         experiment: what the run belongs to, such as "table1".
@@ -88,13 +96,15 @@ def run(
         records: where the records are kept.
         variant: what a study calls this run; the classifier and the rows decide the result.
         progress: show a bar while it is fitted.
+        decodings: by name. What the classifier's own needs is tuned, and what these two need.
+        keep_rows: whether the records are to hold the F1 of each test row.
     """
     made = make()
     words = describe_plan(made, data)
 
     def wanted(experiment: str, settings: Record) -> dict[str, Record]:
         place = (experiment, data.name, method, len(data.train), seed, settings)
-        return {name: identity(*place, decoding=name) for name in DECODINGS}
+        return {name: identity(*place, decoding=name) for name in decodings}
 
     def measure() -> dict[str, Record]:
         title = f"{method}, {data.name}, {len(data.train):,} rows, seed {seed}" if progress else ""
@@ -103,7 +113,8 @@ def run(
             "parameters": sum(p.numel() for p in made.model_.parameters()),
             "device": device_in_words(made.model_.reference.device),
         }
-        return {name: common | result for name, result in tested(made, data).items()}
+        results = scored(made, data, decodings, keep_rows=keep_rows)
+        return {name: common | result for name, result in results.items()}
 
     mine = wanted(experiment, words if variant is None else words | {"variant": variant})
     # A study's cell that changes nothing is a fit of the table, and need not be made twice.
@@ -141,8 +152,14 @@ def describe_plan(made: LabelClassifier, data: Dataset) -> dict[str, Any]:
     return words | {"n_test": len(data.test)}
 
 
-def tested(made: LabelClassifier, data: Dataset) -> dict[str, Record]:
-    """Return what each decoding comes to on the test rows."""
+def scored(
+    made: LabelClassifier,
+    data: Dataset,
+    decodings: Sequence[str] = tuple(DECODINGS),
+    *,
+    keep_rows: bool = False,
+) -> dict[str, Record]:
+    """Return what each decoding comes to on the test rows; with the F1 of each, if asked for."""
     with warnings.catch_warnings(record=True) as caught:
         # Kept in the record, where it is of more use than on a terminal that scrolls.
         warnings.simplefilter("ignore")
@@ -151,7 +168,7 @@ def tested(made: LabelClassifier, data: Dataset) -> dict[str, Record]:
         probabilities = made.predict_proba(data.test.X)
         seconds = time.perf_counter() - began
     results = {}
-    for name in DECODINGS:
+    for name in decodings:
         began = time.perf_counter()
         labels = made.decode(probabilities, name)
         decoding = time.perf_counter() - began
@@ -170,6 +187,8 @@ def tested(made: LabelClassifier, data: Dataset) -> dict[str, Record]:
             },
             "notes": sorted({str(each.message) for each in caught}),
         }
+        if keep_rows:
+            results[name]["row_f1"] = pack_rows(row_scores("f1", data.test.Y, labels))
     return results
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from spen.errors import InputError, choose
@@ -134,6 +137,25 @@ def brief(thing: Any) -> Any:
     if hasattr(thing, "tolist"):  # an array, or a number of one
         return thing.tolist()
     return thing if isinstance(thing, str | int | float | bool | None) else repr(thing)
+
+
+ROW_PARTS = 10_000
+"""Of 1, in which the scores of rows are kept."""
+
+
+def pack_rows(scores: np.ndarray) -> str:
+    """Return the scores of rows (n,), between 0 and 1, as a short text for a record.
+
+    >>> unpack_rows(pack_rows(np.array([0.0, 2 / 3, 1.0])))
+    array([0.    , 0.6667, 1.    ])
+    """
+    parts = np.rint(np.asarray(scores, float) * ROW_PARTS).astype("<u2")
+    return base64.b64encode(zlib.compress(parts.tobytes(), 9)).decode()
+
+
+def unpack_rows(text: str) -> np.ndarray:
+    """Return the scores that ``pack_rows`` has written."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u2") / ROW_PARTS
 
 
 def _default(field: Field[Any]) -> Any:

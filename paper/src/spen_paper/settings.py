@@ -15,8 +15,12 @@ from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 import spen
 from spen import Descent, Inference, InputError, Objective, Stage, Stopping, baselines
+from spen.batch.context import Context
+from spen.energies.form import Form
 from spen.errors import choose, did_you_mean
 from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import Plan, Shape
@@ -35,6 +39,24 @@ class RawSPENClassifier(spen.SPENClassifier):
         return replace(super().plan(shape), raw=True)
 
 
+class NoEnergy(spen.Energy):
+    """E(y) = 0.
+
+    >>> NoEnergy(2).bind(Context(torch.ones(1, 2))).value(torch.ones(1, 2)).tolist()
+    [0.0]
+    """
+
+    def __init__(self, n_labels: int) -> None:
+        super().__init__()
+        self.n_features = self.n_labels = n_labels
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> Form:
+        return Form(constant=context.features.new_zeros(context.n_rows))
+
+    def reset(self, generator: torch.Generator) -> None:
+        """There is nothing to reset."""
+
+
 CLASSIFIERS: dict[str, type[LabelClassifier]] = {
     kind.__name__: kind for kind in (spen.SPENClassifier, *baselines.ALL, RawSPENClassifier)
 }
@@ -47,9 +69,11 @@ ENERGIES: dict[str, type[spen.Energy]] = {
         spen.ConvexEnergy,
         spen.LabelEnergy,
         spen.LocalEnergy,
+        NoEnergy,
         spen.PairwiseEnergy,
         spen.ScoreEnergy,
         spen.StepRates,
+        spen.SurpriseEnergy,
     )
 }
 OBJECTIVES: dict[str, type[Objective]] = {
@@ -92,15 +116,20 @@ def settings_of(dataset: str, name: str = "table1") -> dict[str, dict[str, Any]]
         name: of the settings file.
 
     A method is like one that stands before it: ``like = "mlp"``, or of another data set
-    ``like = "bibtex.mlp"``.
+    ``like = "bibtex.mlp"``. A file that begins with ``over = "table1"`` replaces some tables of
+    that one.
 
     >>> settings_of("bibtex")["mlp"]["classifier"]
     'MLPClassifier'
     """
-    where = f"{name}.toml"
+    where, read = f"{name}.toml", read_settings(name)
+    if "over" in read:
+        # In the place where they stand there: others may be like them.
+        below = read_settings(read.pop("over"))
+        read = {of_set: tables | read.get(of_set, {}) for of_set, tables in below.items()}
     sections: dict[str, dict[str, dict[str, Any]]] = {}
     others: dict[str, dict[str, Any]] = {}
-    for of_set, section in read_settings(name).items():
+    for of_set, section in read.items():
         sections[of_set] = inherit(section, f"{where}, [{of_set}]", others)
         others |= {f"{of_set}.{method}": table for method, table in sections[of_set].items()}
     return choose(dataset, sections, "data set")

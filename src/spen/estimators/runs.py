@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,9 @@ from spen.training.together import goes_together, train_together
 
 MOST_TOGETHER = 2**23
 """Weights of models that are trained side by side, all together: beyond, a step is all work."""
+
+MOST_TOGETHER_ON_GPU = 2**28
+"""The same where a step of one model waits for its host: with their moments they take 4 GiB."""
 
 MOST_WATCHED = 2**22
 """Held-out decisions that are scored after each epoch, which nothing is chosen by."""
@@ -203,38 +206,57 @@ class Fit:
             folds: whose kept rows are trained on.
             refit: whether they are to be carried out on all rows too.
         """
-        # What is shared with other fits must not depend on what it was trained beside.
-        if SHARED.get() is not None or self.start is not None:
+        if self.start is not None:
             return
-        parts = [kept for kept, _ in folds] + ([np.arange(len(self.rows))] if refit else [])
+        # What is shared with other fits must not depend on what it was trained beside: there a
+        # group is one label-wise model on all folds.
+        shared, on_all = SHARED.get(), [np.arange(len(self.rows))]
+        parts = [kept for kept, _ in folds] + (on_all if refit and shared is None else [])
         groups: dict[str, list[tuple[Fit, Plan, np.ndarray]]] = {}
         for plan in plans:
             for fit, one in self._singles(plan):
                 shape = describe((one.stages, one.energy, one.chosen.hidden, one.linear, one.raw))
+                if shared is not None:
+                    shape = f"{fit.seed} {describe(one.chosen)} {shape}"
+                    if shape in groups or not one.is_label_wise:
+                        continue
                 groups.setdefault(shape, []).extend((fit, one, kept) for kept in parts)
         for jobs in groups.values():
-            if len(jobs) < 2:
+            if len(jobs) < 2 or not self._go_together(jobs):
                 continue
-            fit, plan, kept = jobs[0]
-            if plan.base is not None or not plan.stages or plan.stops_early:
-                continue
-            model = fit._begin(plan, kept)
-            weights = sum(weight.numel() for weight in model.parameters())
-            if weights * len(jobs) > MOST_TOGETHER or not goes_together(model, plan.stages):
-                continue
-            models = [model] + [fit._begin(plan, kept) for fit, plan, kept in jobs[1:]]
-            history = train_together(
-                [model.to(self.device) for model in models],
-                plan.stages,
-                self.rows,
-                [kept for _, _, kept in jobs],
-                seed=self.seed,
-                label_weight=self.label_weight,
-                callbacks=(*self.progress.training(len(jobs)), *self.callbacks),
-                checkpoint=self.folder,
-            )
-            for (fit, plan, kept), model in zip(jobs, models, strict=True):
-                self.ready[fit._key(plan, kept)] = model, history
+            if shared is None:
+                trained = self._train_together(jobs)
+            else:
+                key = ("side by side", *(fit._shared_key(one, kept) for fit, one, kept in jobs))
+                # By the seed of its own model, not of the fit that asks for it first.
+                trained = shared.get(key, partial(jobs[0][0]._train_together, jobs))
+            for (fit, plan, kept), run in zip(jobs, trained, strict=True):
+                self.ready[fit._key(plan, kept)] = run
+
+    def _go_together(self, jobs: Sequence[tuple[Fit, Plan, np.ndarray]]) -> bool:
+        fit, plan, kept = jobs[0]
+        if plan.base is not None or not plan.stages or plan.stops_early:
+            return False
+        model = fit._begin(plan, kept)
+        weights = sum(weight.numel() for weight in model.parameters())
+        most = MOST_TOGETHER if self.device.type == "cpu" else MOST_TOGETHER_ON_GPU
+        return weights * len(jobs) <= most and goes_together(model, plan.stages)
+
+    def _train_together(
+        self, jobs: Sequence[tuple[Fit, Plan, np.ndarray]]
+    ) -> list[tuple[SPEN, History]]:
+        models = [fit._begin(plan, kept).to(self.device) for fit, plan, kept in jobs]
+        history = train_together(
+            models,
+            jobs[0][1].stages,
+            self.rows,
+            [kept for _, _, kept in jobs],
+            seed=self.seed,
+            label_weight=self.label_weight,
+            callbacks=(*self.progress.training(len(jobs)), *self.callbacks),
+            checkpoint=self.folder,
+        )
+        return [(model, history) for model in models]
 
     def _singles(self, plan: Plan) -> list[tuple[Fit, Plan]]:
         """Return each model of a plan that is trained by itself, and the fit with its seed."""
@@ -270,11 +292,12 @@ class Fit:
         shared = SHARED.get()
         if shared is None or not (plan.is_label_wise or (plan.base and not plan.stages)):
             return self._run(plan, kept, held)
+        return shared.get(self._shared_key(plan, kept), lambda: self._run(plan, kept, held))
+
+    def _shared_key(self, plan: Plan, kept: np.ndarray) -> Hashable:
         same = f"{self.same(self.rows.rows(kept))} {self.seed}"
-        made_of = plan.base or plan.chosen
         trained = describe((plan.stages, plan.energy))
-        key = (trained, describe(made_of), str(plan.linear), same)
-        return shared.get(key, lambda: self._run(plan, kept, held))
+        return trained, describe(plan.base or plan.chosen), str(plan.linear), same
 
     def same(self, kept: Split) -> str:
         """Return what two runs of the same plan must agree in, beside the seed."""
@@ -330,7 +353,7 @@ class Fit:
     ) -> list[tuple[SPEN, History]]:
         """Train the energy of a plan on each of several parts of rows, side by side if it can."""
         models = [self._begin_energy(plan, rows.X.shape[1]).to(self.device) for _ in parts]
-        if SHARED.get() is not None or not goes_together(models[0], plan.stages):
+        if not goes_together(models[0], plan.stages):
             return [self.run_energy(plan, rows.rows(part)) for part in parts]
         history = train_together(
             models,

@@ -86,13 +86,13 @@ class Study:
     def open(cls, experiment: str, dataset: str, seeds: int, device: str, out: Path) -> Study:
         """Load what a study needs; say what is wrong with its options before any work."""
         check_seeds(seeds)
-        tables, records = settings_of(dataset), Records(out)
+        tables, records = settings_of(dataset, "studies"), Records(out)
         return cls(experiment, dataset_of(dataset), tables, seeds, device, records)
 
     def classifier(self, method: str, seed: int = 0) -> LabelClassifier:
         """Return the classifier of a method's settings, not fitted."""
         table = choose(method, self.tables, "method")
-        where = f"table1.toml, [{self.data.name}.{method}]"
+        where = f"studies.toml, [{self.data.name}.{method}]"
         return classifier(table, seed=seed, device=self.device, where=where)
 
     def scores(

@@ -64,7 +64,7 @@ def run(
 
     def measure() -> dict[str, Record]:
         fit_seconds = round(fits.timed_fit(made, data), 3)
-        results, costs = fits.tested(made, data), costs_of(made, data)
+        results, costs = fits.scored(made, data), costs_of(made, data)
         return {
             each: record | costs | {"fit_seconds": fit_seconds} for each, record in results.items()
         }
