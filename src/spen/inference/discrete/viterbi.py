@@ -144,7 +144,7 @@ class ForwardBackward(Inference):
         known: Tensor | None = None,
     ) -> Solution:
         chain = read_chain(problem, domain, known, "ForwardBackward", self.temperature)
-        sums = _sum(chain.unary, chain.pairs, chain.mask)
+        sums = sum_of_chain(chain.unary, chain.pairs, chain.mask)
         chain.check_possible(sums.logs)
         marginals, _ = sums.marginals(torch.ones_like(sums.logs), of_pairs=False)
         y = at_positions(marginals.flatten(1), chain.mask)
@@ -299,7 +299,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, unary: Tensor, pairs: Tensor, mask: Tensor) -> Tensor:
-        ctx.sums = _sum(unary, pairs, mask)
+        ctx.sums = sum_of_chain(unary, pairs, mask)
         return ctx.sums.logs.clone()
 
     @staticmethod
@@ -313,7 +313,7 @@ class _LogPartition(torch.autograd.Function):
         return *ctx.sums.marginals(weights[0], of_pairs=of_pairs), None
 
 
-def _sum(unary: Tensor, pairs: Tensor, mask: Tensor) -> _SumOfRows | _SumOfLogs:
+def sum_of_chain(unary: Tensor, pairs: Tensor, mask: Tensor) -> _SumOfRows | _SumOfLogs:
     """Sum over the taggings of each row: by the kernel where it can, else in logarithms."""
     unary, pairs = unary.detach(), pairs.detach()
     kernel = machine_code(chains.sum_forwards, chains.forward_types)

@@ -1,0 +1,92 @@
+"""The best of a chain's best taggings, by energies that are no chains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spen.domains import Domain
+from spen.energies.base import Problem, SumProblem, add_problems
+from spen.energies.chain import ChainProblem
+from spen.energies.form import Form
+from spen.errors import InputError, check_settings
+from spen.inference.base import Inference, Solution, Status
+from spen.inference.discrete.viterbi import NBest, Viterbi
+
+
+@dataclass(frozen=True)
+class BestOf(Inference):
+    """Take the n taggings that the chain finds best, and of them the one of least energy, (n, T K).
+
+    The chain is made of the local scores and chains among the energies (and of Hamming or squared
+    loss augmentation), which are exact; all energies together choose. So it is never worse in
+    energy than ``Viterbi``'s answer for the chain, and exact once n is the number of taggings.
+    Known classes are honoured and forbidden transitions never taken.
+
+    A start changes nothing. ``steps`` counts the taggings that were looked at.
+
+    Args:
+        n: how many taggings of each row the energy chooses from.
+
+    >>> import spen
+    >>> chain = spen.ChainEnergy(2).bind(spen.Context(torch.zeros(1, 3, 1)))
+    >>> wider = spen.SkipChainEnergy(2, skips=(2,))
+    >>> _ = torch.nn.init.eye_(wider.transitions.data[0])       # positions 0 and 2 should differ
+    >>> scores = spen.Form(linear=torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0, 0.1]]))
+    >>> problem = scores + chain + wider.bind(spen.Context(torch.zeros(1, 3, 1)))
+    >>> BestOf(4).solve(problem, spen.Simplex(2, positions=3)).y
+    tensor([[1., 0., 1., 0., 0., 1.]])
+    """
+
+    n: int = 16
+
+    def __post_init__(self) -> None:
+        check_settings(self, n="whole")
+
+    @torch.no_grad()
+    def solve(
+        self,
+        problem: Problem,
+        domain: Domain,
+        start: Tensor | None = None,
+        known: Tensor | None = None,
+    ) -> Solution:
+        found = Viterbi().best(chain_part(problem), domain, self.n, known)
+        y, energies = candidates(problem, found)
+        energy, place = energies.min(1)
+        rows = torch.arange(len(place), device=place.device)
+        finite = energy.isfinite()
+        return Solution(
+            y=y[rows, place],
+            energy=energy,
+            steps=found.energy.isfinite().sum(1),
+            status=torch.where(finite, Status.COMPLETED, Status.DIVERGED),
+        )
+
+
+def chain_part(problem: Problem) -> Problem:
+    """Return the terms of a problem that exact inference for chains knows."""
+    terms = problem.terms if isinstance(problem, SumProblem) else (problem,)
+    known = [
+        term
+        for term in terms
+        if isinstance(term, ChainProblem) or (isinstance(term, Form) and not term.blocks)
+    ]
+    if not known:
+        raise InputError(
+            "There is no chain among the energies, nor a local score, whose best taggings could be "
+            "looked at. Add LocalEnergy and ChainEnergy, or choose Descent()."
+        )
+    return add_problems(known)
+
+
+def candidates(problem: Problem, found: NBest) -> tuple[Tensor, Tensor]:
+    """Return the n best taggings of each row as points (rows, n, L), and their energies by the
+    whole problem, (rows, n): inf where a row has fewer taggings."""
+    y = found.y
+    rows, n = y.shape[:2]
+    each = torch.arange(rows, device=y.device).repeat_interleave(n)
+    energies = problem.select(each).value(y.flatten(0, 1)).reshape(rows, n)
+    return y, energies.masked_fill(~found.energy.isfinite(), torch.inf)
