@@ -55,8 +55,11 @@ from spen.estimators.issues import LabelIssues as LabelIssues
 from spen.estimators.model_file import load as load
 from spen.estimators.predictor import Diagnosis as Diagnosis
 from spen.estimators.predictor import Predictor as Predictor
+from spen.estimators.spans import entity_f1 as entity_f1
 from spen.estimators.structure import LabelStructure as LabelStructure
 from spen.estimators.tables import TableEncoder as TableEncoder
+from spen.estimators.tagger import SPENTagger as SPENTagger
+from spen.estimators.tagger import Tagging as Tagging
 from spen.features import MLP as MLP
 from spen.features import Features as Features
 from spen.features import Identity as Identity

@@ -154,3 +154,13 @@ def at_positions(values: Tensor, mask: Tensor | None) -> Tensor:
         return values
     split = values.reshape(*mask.shape, -1)
     return split.masked_fill(~mask[:, :, None], 0.0).reshape(values.shape)
+
+
+def each_position(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return rows (n, T k) as one row for each position there is, (positions, k); without a mask
+    rows are as they are.
+
+    >>> each_position(torch.arange(4).reshape(1, 4), torch.tensor([[True, False]]))
+    tensor([[0, 1]])
+    """
+    return values if mask is None else values.reshape(*mask.shape, -1)[mask]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from spen.batch.context import Context
 from spen.batch.groups import in_turns, linear
+from spen.batch.positions import at_positions
 from spen.energies.base import Energy
 from spen.energies.form import Block, Form
 from spen.energies.form import nonlinearity as named_nonlinearity
@@ -47,7 +48,8 @@ class ScoreEnergy(LocalEnergy):
     def scores(self, context: Context, generator: torch.Generator | None = None) -> Tensor:
         """Return −(a z + b), (n, L)."""
         scale, shift = (in_turns(each, context.n_rows) for each in (self.scale_bias, self.bias))
-        return -((1 + scale) * context.features + shift)
+        scores = -((1 + scale) * context.features + shift)
+        return scores if context.mask is None else at_positions(scores.flatten(1), context.mask)
 
     def reset(self, generator: torch.Generator) -> None:
         nn.init.zeros_(self.scale_bias)

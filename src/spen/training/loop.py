@@ -19,7 +19,7 @@ from torch import Tensor
 
 from spen.batch.context import masked
 from spen.batch.limits import limits
-from spen.batch.rows import row_batches
+from spen.batch.positions import each_position
 from spen.batch.splits import Split
 from spen.errors import InputError, check_whole
 from spen.features import evaluating
@@ -32,6 +32,7 @@ from spen.kernels.threads import (
 )
 from spen.metrics import best_f1
 from spen.model import SPEN
+from spen.objectives.base import target_of
 from spen.training.checkpoint import (
     Epoch,
     History,
@@ -43,6 +44,7 @@ from spen.training.checkpoint import (
 )
 from spen.training.optimisers import LBFGS, OPTIMISERS
 from spen.training.rows import TrainingRows
+from spen.training.sequences import SequenceRows
 from spen.training.stage import Stage, check_stages
 
 SUMMED_AT_ONCE = 512
@@ -50,6 +52,7 @@ SUMMED_AT_ONCE = 512
 
 Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
+AnyRows = TrainingRows | SequenceRows
 
 
 @ends_with_python
@@ -105,8 +108,8 @@ def train(
 def train_on(
     model: SPEN,
     stages: Sequence[Stage],
-    rows: TrainingRows,
-    held_out: TrainingRows | None = None,
+    rows: AnyRows,
+    held_out: AnyRows | None = None,
     seed: int = 0,
     score: Score = best_f1,
     callbacks: Sequence[Callback] = (),
@@ -144,7 +147,7 @@ def train_on(
     return run.history
 
 
-def _train_epoch(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+def _train_epoch(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
     """Make one pass over the rows, or one iteration on all of them; return the mean loss."""
     if isinstance(run.optimiser, LBFGS):
         mean = run.optimiser.step(lambda: _sum_gradients(model, stage, rows, run))
@@ -160,10 +163,10 @@ def _train_epoch(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> flo
     return mean
 
 
-def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
     """Take one step per mini-batch, in random order; return the mean loss on the way."""
     batches = rows.batches(stage.batch_size, run.generator)
-    total = torch.zeros((), dtype=torch.float64, device=rows.inputs.device)
+    total = torch.zeros((), dtype=torch.float64, device=rows.device)
     for index, batch in enumerate(batches):
         share_left = _share_left(stage, run.epoch + index / len(batches))
         for group in run.optimiser.param_groups:
@@ -179,14 +182,13 @@ def _train_batches(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
     return float(total) / rows.count
 
 
-def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> float:
+def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
     """Add the gradient of the mean loss of all rows to the parameters; return that loss."""
-    (n, width), device = rows.inputs.shape, rows.inputs.device
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    total = torch.zeros((), dtype=torch.float64, device=rows.device)
     before = run.generator.get_state()
-    for batch in row_batches(n, width, SUMMED_AT_ONCE, device):
+    for batch in rows.in_order(SUMMED_AT_ONCE):
         losses = _losses(model, stage, rows, batch, run.generator)
-        (losses.sum() / n).backward()
+        (losses.sum() / rows.count).backward()
         total += losses.detach().sum(dtype=torch.float64)
     if not torch.equal(run.generator.get_state(), before):
         raise InputError(
@@ -194,11 +196,11 @@ def _sum_gradients(model: SPEN, stage: Stage, rows: TrainingRows, run: Run) -> f
             "reveals labels. A line search needs the same loss each time. Leave dropout and "
             "reveal out, or choose another optimiser."
         )
-    return float(total) / n
+    return float(total) / rows.count
 
 
 def _losses(
-    model: SPEN, stage: Stage, rows: TrainingRows, batch: Tensor, generator: torch.Generator
+    model: SPEN, stage: Stage, rows: AnyRows, batch: Tensor, generator: torch.Generator
 ) -> Tensor:
     """Return the loss of each row of a batch, times its weight."""
     stop_if_python_ends()
@@ -216,28 +218,26 @@ def _losses(
 
 
 @torch.no_grad()
-def _evaluate(model: SPEN, stage: Stage, rows: TrainingRows, score: Score) -> float:
-    n, width = rows.inputs.shape
-    at_once = limits.rows_at_once(model.domain.size)
+def _evaluate(model: SPEN, stage: Stage, rows: AnyRows, score: Score) -> float:
     truths, softs = [], []
     with evaluating(model):
-        for batch in row_batches(n, width, at_once, rows.inputs.device):
+        for batch in rows.in_order(limits.rows_at_once(model.domain.size)):
             context = rows.context(model, batch, None)
             soft = stage.objective.predict(model, stage.inference, context).y
             # A label that is missing is neither there nor predicted.
-            softs.append(masked(soft, context.observed))
-            truths.append(context.target)
+            softs.append(each_position(masked(soft, context.observed), context.mask))
+            truths.append(each_position(target_of(context), context.mask))
     value = float(score(torch.cat(truths), torch.cat(softs)))
     if not math.isfinite(value):
         raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
     return value
 
 
-def _work(model: SPEN, stage: Stage, rows: TrainingRows) -> float:
+def _work(model: SPEN, stage: Stage, rows: AnyRows) -> float:
     """Return how much work a step is."""
     at_once = SUMMED_AT_ONCE if stage.optimiser == "lbfgs" else stage.batch_size
     weights = sum(parameter.numel() for parameter in _trained(model, stage))
-    return model.work(rows.inputs, at_once) + OPTIMISER_ROWS * weights
+    return rows.work(model, at_once) + OPTIMISER_ROWS * weights
 
 
 def _share_left(stage: Stage, epochs_done: float) -> float:
@@ -325,8 +325,8 @@ def _optimiser(
 def _fingerprint(
     model: SPEN,
     stages: Sequence[Stage],
-    rows: TrainingRows,
-    held_out: TrainingRows | None,
+    rows: AnyRows,
+    held_out: AnyRows | None,
     seed: int,
     score: Score,
 ) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,6 +84,19 @@ class TrainingRows:
         """Return the rows of each mini-batch of an epoch, in random order."""
         order = torch.randperm(self.count, generator=generator, device=self.inputs.device)
         return order.split(size)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.inputs.device
+
+    def work(self, model: SPEN, at_once: int) -> float:
+        """Return rows × weights of a batch of so many rows."""
+        return model.work(self.inputs, at_once)
+
+    def in_order(self, at_once: int) -> Iterator[Tensor]:
+        """Yield all rows as they come, so many at a time."""
+        return iter(row_batches(*self.inputs.shape, at_once, self.device))
 
     def digest(self) -> str:
         """Return a checksum of everything."""
