@@ -15,7 +15,15 @@ from spen.estimators.plan import Shape
 from spen.estimators.recipe import make_plan
 from spen_paper.records import Records
 from spen_paper.studies import known
-from spen_paper.studies.known import NAMED, REVEALINGS, SHARES, Revealing, gap, hidden_scores
+from spen_paper.studies.known import (
+    NAMED,
+    REVEALINGS,
+    SHARES,
+    Revealing,
+    decide,
+    gap,
+    hidden_scores,
+)
 
 TINY = {"hidden": (6,), "dropout": 0.1, "epochs": 2, "folds": 2}
 MADE = {
@@ -64,6 +72,20 @@ def test_bad_options_are_refused_before_any_work(tmp_path):
         known.known("yest", 1, "cpu", tmp_path)
     with pytest.raises(spen.InputError, match="seeds must be 1 or more"):
         known.known("yeast", 0, "cpu", tmp_path)
+
+
+def test_none_of_the_hidden_labels_may_be_named_where_another_is_on():
+    class NeverEmpty:
+        def decode(self, p, decoding):
+            return spen.expected_f1(p, empty=0)
+
+    p = np.array([[1.0, 0.1, 0.2], [0.0, 0.1, 0.2], [1.0, 0.9, 0.2]])
+    told = np.array([[1, np.nan, np.nan], [0, np.nan, np.nan], [1, np.nan, np.nan]])
+    assert decide(NeverEmpty(), p, told, "expected_f1").tolist() == [
+        [0, 0, 0],
+        [0, 1, 1],
+        [0, 1, 0],
+    ]
 
 
 def test_what_less_reveals_more_reveals_too():

@@ -19,6 +19,7 @@ from spen.errors import InputError, check_positive, check_whole, choose
 from spen.estimators.base import LabelClassifier, NetworkClassifier
 from spen.estimators.plan import Choice, Plan, Prediction, Shape
 from spen.estimators.recipe import check_decoding, folds_of, is_auto, make_plan, metric_of
+from spen.estimators.tagger import Tagger
 from spen.inference.descent import Descent, Stopping
 from spen.inference.rules import MeanField
 from spen.objectives.base import Objective
@@ -28,11 +29,14 @@ from spen.training.stage import Stage
 
 __all__ = [
     "BRClassifier",
+    "CRFTagger",
     "DMFClassifier",
     "KnownLabelsClassifier",
     "LRClassifier",
+    "LocalTagger",
     "MLPClassifier",
     "PRLRClassifier",
+    "StructuredSVMTagger",
 ]
 
 STRENGTHS = (0.03, 0.1, 0.3, 1.0)
@@ -345,3 +349,52 @@ def _decays(C: Any, tried: Sequence[float], shape: Shape) -> tuple[float, ...]:
         return tuple(1 / (value * shape.rows) for value in tried)
     check_positive(C, "C")
     return (1 / (C * shape.rows),)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class LocalTagger(Tagger):
+    """A tagger whose tags know nothing of each other: the network of a ``SPENTagger`` alone.
+
+    It minimises the log loss of each tag. Forbidden transitions hold for its predictions too. The
+    settings are those of ``SPENTagger``.
+
+    >>> X, y = [["a", "dog"], ["the", "dog", "barks"]] * 4, [["D", "N"], ["D", "N", "V"]] * 4
+    >>> LocalTagger(epochs=10, random_state=0).fit(X, y).predict([["the", "dog"]])
+    [['D', 'N']]
+    """
+
+    def plan(self) -> tuple[Any, Any, Any]:
+        return "local", "likelihood", "auto"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CRFTagger(Tagger):
+    """A linear-chain conditional random field, P(y) ∝ exp(−E(y)), by its exact likelihood.
+
+    The settings are those of ``SPENTagger``.
+
+    >>> X, y = [["a", "dog"], ["the", "dog", "barks"]] * 4, [["D", "N"], ["D", "N", "V"]] * 4
+    >>> CRFTagger(epochs=10, random_state=0).fit(X, y).predict([["the", "dog"]])
+    [['D', 'N']]
+    """
+
+    def plan(self) -> tuple[Any, Any, Any]:
+        return "chain", "likelihood", "auto"
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class StructuredSVMTagger(Tagger):
+    """A structured support vector machine on a chain: the margin of a tagging is its wrong tags.
+
+    The settings are those of ``SPENTagger``.
+
+    >>> X, y = [["a", "dog"], ["the", "dog", "barks"]] * 4, [["D", "N"], ["D", "N", "V"]] * 4
+    >>> StructuredSVMTagger(epochs=10, random_state=0).fit(X, y).predict([["the", "dog"]])
+    [['D', 'N']]
+    """
+
+    def plan(self) -> tuple[Any, Any, Any]:
+        return "chain", "hinge", "auto"
+
+
+TAGGERS = (LocalTagger, CRFTagger, StructuredSVMTagger)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -279,7 +280,8 @@ def sequence_features(source: Any, given: Any, trial: SequenceBatch, seed: int) 
     """
     is_made = not isinstance(source, nn.Module) and callable(source)
     with seeded(torch.Generator().manual_seed(seed)) if is_made else nullcontext():
-        module = _make(source, given) if is_made else source
+        # A copy: what is trained must not change what was given.
+        module = _make(source, given) if is_made else copy.deepcopy(source)
     if not isinstance(module, nn.Module):
         raise InputError(
             f"features must be an nn.Module or a function that returns one; received {module!r}."

@@ -16,6 +16,7 @@ from spen import model
 from spen.batch.splits import RowDigests
 from spen.domains import Simplex, UnitBox
 from spen.errors import CheckpointError, InputError, SpenError, choose, one_of
+from spen.estimators import tagger_file
 from spen.estimators.base import LabelClassifier
 from spen.estimators.bases import base_from_json, base_to_json, bases_from_json, bases_to_json
 from spen.estimators.calibration import Calibration
@@ -127,7 +128,7 @@ def save(classifier: LabelClassifier, path: Path | str) -> None:
 
 @ends_with_python
 def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
-    """Read what ``save`` of a classifier or of a ``SPEN`` wrote, and return the same kind.
+    """Read what ``save`` of a classifier, a tagger or a ``SPEN`` wrote, and return the same kind.
 
     Args:
         path: of the file.
@@ -147,16 +148,19 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
     usable_device(device)
     tensors, header = read_tensors(path)
     kind = header.get("kind")
-    if kind not in (KIND, model.KIND):
+    if kind not in (KIND, model.KIND, tagger_file.KIND):
         raise CheckpointError(
-            f"{path} is a file of spen's, but not of a classifier or a model. Name a file that "
-            "SPENClassifier.save, SPEN.save or `spen fit` wrote."
+            f"{path} is a file of spen's, but not of a classifier, a tagger or a model. Name a "
+            "file that SPENClassifier.save, SPENTagger.save, SPEN.save or `spen fit` wrote."
         )
     try:
         check_finite(tensors)
         if kind == model.KIND:
             _check_numbers(header["model"])
             return SPEN.of_file(tensors, header).to(usable_device(device))
+        if kind == tagger_file.KIND:
+            _check_numbers({name: header[name] for name in ("settings", "model", "history")})
+            return tagger_file.rebuild(tensors, header, device)
         return _rebuild(tensors, header, device)
     except (SpenError, MemoryError, *DAMAGE) as problem:
         said = f"What its header says and what it holds do not fit ({problem!r})."

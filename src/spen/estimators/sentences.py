@@ -222,7 +222,7 @@ class Encoder(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArrayEncoder:
     """Arrays as they are, or where some number is not between 0 and 1, each column standardised.
 

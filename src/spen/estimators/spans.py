@@ -106,7 +106,7 @@ def check_alike(truth: Sequence[Any], predicted: Sequence[Any]) -> None:
 def token_accuracy(
     truth: Sequence[Sequence[Any]],
     predicted: Sequence[Sequence[Any]],
-    weight: Sequence[float] | None = None,
+    weight: Any = None,
 ) -> float:
     """Return the share of positions with the right tag, of those whose tag is known.
 

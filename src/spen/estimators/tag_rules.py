@@ -92,7 +92,7 @@ class TagRules:
         allowed = np.ones((k + 1, k + 1), bool)
         allowed[tuple(np.array(self.forbidden).T)] = False
         for i, tags in enumerate(known.values.split(known.lengths.tolist())):
-            reached = allowed[-1, :-1]
+            reached: np.ndarray = allowed[-1, :-1]
             for t, tag in enumerate(tags.tolist()):
                 if t:
                     reached = (reached[:, None] & allowed[:-1, :-1]).any(0)
@@ -111,7 +111,7 @@ def _pairs(rule: Any, names: Sequence[Any]) -> list[Transition]:
     """Return pairs of tags as numbers."""
     places = {name: k for k, name in enumerate(names)} | {None: OUTSIDE}
     found = []
-    for pair in rule if isinstance(rule, list | tuple | set) else [rule]:
+    for pair in rule if isinstance(rule, list) else [rule]:
         is_pair = isinstance(pair, tuple) and len(pair) == 2
         if not is_pair or any(each not in places for each in pair) or pair == (None, None):
             raise InputError(

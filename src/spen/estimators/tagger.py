@@ -34,6 +34,7 @@ from spen.estimators.spans import entity_f1, token_accuracy
 from spen.estimators.tag_predictor import TagPredictor
 from spen.estimators.tag_rules import TagRules
 from spen.estimators.tagger_plan import RECIPES, Recipe, TaggerPlan
+from spen.features import seeded
 from spen.files import versions
 from spen.inference.base import Inference
 from spen.kernels.threads import ends_with_python
@@ -68,6 +69,9 @@ class Tagging(NamedTuple):
     tags: list[Any]
     energy: float
 
+
+METRICS = ("entity_f1", "accuracy")
+"""What ``score`` may be."""
 
 PATIENCE = 5
 """Epochs without a better score of held-out sentences, after which ``early_stopping=True`` ends."""
@@ -151,7 +155,9 @@ class Tagger(BaseEstimator):
                 held = [sentences[i] for i in rest], [tags[i] for i in rest]
         encoder = ENCODERS[kind].of([sentences[i] for i in kept])
         inputs = encoder.encode([sentences[i] for i in kept])
-        features = self._features(encoder, len(classes), inputs, plan.recipe, seed)
+        with seeded(torch.Generator().manual_seed(seed)):
+            # Torch's modules draw weights when they are made, whatever becomes of those.
+            features = self._features(encoder, len(classes), inputs, plan.recipe, seed)
         model = plan.build(features, rules, seed).to(device)
 
         def rows(inputs: Ragged, tags: list[list[Any]], weight: np.ndarray) -> SequenceRows:

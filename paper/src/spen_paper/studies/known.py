@@ -21,6 +21,7 @@ from spen.batch.arrays import densified
 from spen.cli.show import say, text_table
 from spen.errors import choose
 from spen.estimators.base import LabelClassifier
+from spen.estimators.decoding import expected_f1
 from spen.metrics import calibration_error, example_f1
 from spen.model import usable_device
 from spen_paper import sets
@@ -56,6 +57,8 @@ IN_WORDS = (
     "All scores are of the labels that stay hidden, on test rows: log loss / F1 × 100 / expected",
     "calibration error × 100. The log loss is the mean over decisions, the F1 that over rows (one",
     "with no hidden label in truth and prediction counts 1), the error has 15 equal intervals.",
+    "Where a label is known to be on, none of the others may be named: how likely that is, their",
+    "probabilities say; for other rows it was tuned on whole ones.",
     "%: a random share of all labels is known, zeros as well as ones. named: so many of a row's",
     "true labels are known, and nothing of the others. SPEN − told network: of the log loss, in",
     "percent of the network's, ± standard error over test rows, each against itself.",
@@ -191,13 +194,33 @@ def hidden_scores(
         right = np.where(whole == 1, p, 1 - p)
         losses[0, part], losses[1, part] = -(np.log(right) * hidden).sum(1), hidden.sum(1)
         truth[part], soft[part] = np.where(hidden, whole, np.nan), p
-        labels[part] = decide_hidden(classifier, p, hidden, decoding)
+        labels[part] = decide(classifier, p, told, decoding)
     metrics = {
         "log_loss": round(losses[0].sum() / losses[1].sum(), 7),
         "f1": round(100 * example_f1(truth, labels), 4),
         "calibration_error": round(100 * calibration_error(truth, soft), 4),
     }
     return Hidden(metrics, losses, seconds)
+
+
+def decide(classifier: Decoder, p: np.ndarray, told: np.ndarray, decoding: str) -> np.ndarray:
+    """Return a decision about the hidden labels alone, (n, L), which may be to name none of them.
+
+    How likely a row without any label is, a classifier has learned from whole rows. It holds as
+    long as none of a row's labels is known to be on; where one is, the others may well be all off,
+    and their own probabilities say how likely that is.
+
+    Args:
+        classifier: fitted.
+        p: (n, L) probabilities.
+        told: (n, L) known labels, nan for those that are hidden.
+        decoding: by name.
+    """
+    labels = decide_hidden(classifier, p, np.isnan(told), decoding)
+    some = (told == 1).any(1)
+    if decoding == "expected_f1" and some.any():
+        labels[some] = expected_f1(np.where(np.isnan(told), p, 0)[some])
+    return labels
 
 
 def gap(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
