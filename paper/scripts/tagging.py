@@ -5,8 +5,7 @@
 
 Each process takes every so-many-th run, the first seeds and folds of all tables before others, and
 keeps its records in OUT/records-PART.jsonl; runs that are there are not made again. In the end
-`spen reproduce ocr --out OUT` prints the tables, for it reads all of them. To choose settings is not
-its business.
+`spen reproduce ocr --out OUT` prints the tables, for it reads all of them.
 """
 
 from __future__ import annotations

@@ -52,9 +52,15 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
             ("crf", {}),
             ("crf", {"network": {"move": 1.5}}),
             ("crf", {"network": {"filters": 64, "dropout": 0.5}}),
+            ("crf", {"batch_size": 16}),
         ],
         "spen": [("spen", {}), ("spen", windows(9, 256)), ("spen", n_best(128))],
-        "spelling": [("spelling", {}), ("spelling", n_best(128))],
+        "spelling": [
+            ("spelling", {}),
+            ("spelling", n_best(128)),
+            ("spelling", n_best(128) | {"batch_size": 16}),
+            ("spelling", spells(13, 512) | n_best(64)),
+        ],
     },
     ("ocr", "new-words"): {
         "network": [

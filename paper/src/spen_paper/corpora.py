@@ -80,7 +80,9 @@ def divisions(task: str, split: str, search: bool = False) -> Iterator[Division]
         train = _conll("conll2000/train.txt")
         if search:
             tenth = np.arange(len(train.X)) % 10 == 0
-            yield Division(None, train.take(np.flatnonzero(~tenth)), train.take(np.flatnonzero(tenth)))
+            yield Division(
+                None, train.take(np.flatnonzero(~tenth)), train.take(np.flatnonzero(tenth))
+            )
         else:
             yield Division(None, train, _conll("conll2000/test.txt"))
 
@@ -104,7 +106,9 @@ def _letters(split: str, search: bool) -> Iterator[Division]:
         if split == "one-fold":
             if search:
                 # A fifth of the fold itself.
-                yield Division(fold, words.take(there[there % 5 > 0]), words.take(there[there % 5 == 0]))
+                yield Division(
+                    fold, words.take(there[there % 5 > 0]), words.take(there[there % 5 == 0])
+                )
                 return
             yield Division(fold, words.take(there), words.take(others))
         elif search:

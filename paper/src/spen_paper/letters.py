@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -34,9 +35,7 @@ class LetterNetwork(SequenceFeatures):
         self.n_inputs, self.n_features = HEIGHT * WIDTH, width
         self.dropout, self.move = dropout, move
         widths = [1, filters, filters, 2 * filters, 2 * filters]
-        self.filters = nn.ModuleList(
-            nn.Conv2d(a, b, 3, padding=1) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.filters = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths))
         self.last = nn.Linear(2 * filters * HEIGHT * WIDTH // 16, width)
 
     def forward(self, inputs: Any, generator: torch.Generator | None = None) -> Tensor:

@@ -14,13 +14,13 @@ import torch
 import spen
 from spen import InputError
 from spen.cli.show import text_table
-from spen.errors import check_whole, did_you_mean
+from spen.errors import check_whole, choose, did_you_mean
 from spen_paper.corpora import SPLITS, Division, divisions
 from spen_paper.figures import deviation, difference, say_table
 from spen_paper.fits import device_in_words
 from spen_paper.letters import LetterNetwork
 from spen_paper.records import Record, Records, brief, check_seeds, identity, methods_named
-from spen_paper.settings import build, read_energy, read_objective, read_tag_solver, settings_of
+from spen_paper.settings import read_energy, read_objective, read_tag_solver, settings_of
 
 RULES = {
     "ocr": "letter error x 100: the share of letters that are wrong",
@@ -95,7 +95,7 @@ def tagger(table: dict[str, Any], seed: int, device: str, where: str) -> spen.SP
     """
     settings = {name: value for name, value in table.items() if name != "title"}
     network = settings.pop("network", None)
-    known = [name for name in inspect.signature(spen.SPENTagger).parameters]
+    known = list(inspect.signature(spen.SPENTagger).parameters)
     for key in settings:
         if key not in known or key in NOT_SETTINGS:
             hint = did_you_mean(key, [name for name in known if name not in NOT_SETTINGS])
@@ -112,8 +112,6 @@ def tagger(table: dict[str, Any], seed: int, device: str, where: str) -> spen.SP
 
 
 def _network(table: dict[str, Any], where: str) -> torch.nn.Module:
-    from spen.errors import choose
-
     settings = dict(table)
     kind = choose(settings.pop("name", ""), NETWORKS, f"network in {where}")
     known = list(inspect.signature(kind).parameters)
