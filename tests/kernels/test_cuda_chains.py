@@ -71,7 +71,7 @@ def test_kernels_say_what_tensor_operations_say(
             torch.testing.assert_close(found[1], wanted[1])
     tags, best = chains.best_paths(unary, pairs, lengths)
     chain = viterbi.Chain(unary.new_zeros(rows), unary, pairs, mask)
-    places, scores = viterbi.best_taggings(chain, 1)
+    places, scores = viterbi._best_taggings(chain, 1)
     torch.testing.assert_close(best, scores[:, 0])
     assert torch.equal(tags, places[:, 0].masked_fill(~mask, 0))
 

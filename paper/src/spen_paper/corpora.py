@@ -98,6 +98,8 @@ def _letters(split: str, search: bool) -> Iterator[Division]:
         spelled = ["".join(word) for word in tags]
         order = sorted(set(spelled), key=lambda word: (len(word), word))
         place = {word: k % FOLDS_OF_WORDS for k, word in enumerate(order)}
+        # All words with an x would be in one fold, and no other would ever have seen one.
+        place["omplex"] += 1
         fold_of = np.array([place[word] for word in spelled])
     folds = int(fold_of.max()) + 1
     for fold in range(folds):

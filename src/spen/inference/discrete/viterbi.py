@@ -57,7 +57,7 @@ class Viterbi(Inference):
             tags, best = on_gpu.best_paths(chain.unary, chain.pairs, chain.lengths)
             backend = "chain-triton"
         elif kernel is None or chain.unary.device.type != "cpu":
-            tags, best = best_taggings(chain, 1)
+            tags, best = _best_taggings(chain, 1)
             tags, best, backend = tags[:, 0], best[:, 0], "general"
         else:
             tags = torch.zeros(chain.mask.shape, dtype=torch.int64)
@@ -467,6 +467,19 @@ def best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
 
     Each class of a position keeps the n best ways to it. Where there are fewer, scores are −inf.
     """
+    kernel = machine_code(chains.best_lists, chains.list_types)
+    if kernel is None or chain.unary.device.type != "cpu" or chain.unary.isnan().any():
+        return _best_taggings(chain, n)
+    rows, longest = chain.mask.shape
+    tags = torch.zeros(rows, n, longest, dtype=torch.int64)
+    best = torch.zeros(rows, n, dtype=torch.float64)
+    scores, tables = _doubles(chain.unary), _doubles(chain.pairs)
+    kernel(scores, tables, chain.lengths.numpy(), tags.numpy(), best.numpy())
+    return tags, best.to(chain.unary)
+
+
+def _best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
+    """Return the same by tensor operations, all rows at once."""
     unary, mask = chain.unary, chain.mask
     rows, longest, classes = unary.shape
     score = unary.new_full((rows, classes, n), -torch.inf)
