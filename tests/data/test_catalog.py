@@ -25,7 +25,11 @@ def put(folder: Path, name: str) -> None:
         (folder / name / file.name).touch()
 
 
-@pytest.mark.parametrize("name", ["bibtex", "delicious", "yeast"])
+TAGGED = ["conll2000", "ocr_letters", "twitter_pos"]
+VERIFIED = ["bibtex", "conll2000", "delicious", "twitter_pos", "yeast"]
+
+
+@pytest.mark.parametrize("name", VERIFIED)
 def test_the_checksums_are_those_of_the_real_files(name):
     folder = find(name)
     if folder is None:
@@ -36,13 +40,22 @@ def test_the_checksums_are_those_of_the_real_files(name):
 
 
 def test_entries_are_consistent():
-    assert sorted(ENTRIES) == ["bibtex", "bookmarks", "delicious", "yeast"]
+    assert sorted(ENTRIES) == sorted({*VERIFIED, *TAGGED, "bookmarks"})
     for name, entry in ENTRIES.items():
         assert entry.name == name
         assert entry.sentence.endswith(".")
-        assert sum(file.name.endswith(".xml") for file in entry.files) == 1
+        assert bool(entry.parts) == (name in TAGGED)
         for file in entry.files:
-            assert entry.address(file) == f"{catalog.MULAN}/{name}/{file.name}"
+            mirrored = entry.address(file, "https://example.org/")
+            assert mirrored == f"https://example.org/{name}/{file.name}"
+            if name not in TAGGED:
+                assert entry.address(file) == f"{catalog.MULAN}/{name}/{file.name}"
+        if name not in TAGGED:
+            assert sum(file.name.endswith(".xml") for file in entry.files) == 1
+    twitter = ENTRIES["twitter_pos"]
+    assert [file.name for file in twitter.files_of("train")] == ["oct27.train", "oct27.dev"]
+    at = "/data/twpos-data-v0.3/oct27.splits/oct27.train"
+    assert twitter.address(twitter.files[0]).endswith(at)
     bookmarks = ENTRIES["bookmarks"]
     assert bookmarks.row_split == (48000, 12000, 27856)
     assert (bookmarks.n_train, bookmarks.n_test) == (48000 + 12000, 27856)
@@ -102,3 +115,15 @@ def test_the_catalogue_is_light():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["conll2000", "ocr_letters"])
+def test_what_has_no_address_is_told_in_words(places, name):
+    data, _ = places
+    with pytest.raises(catalog.FetchError, match="has no files that can be fetched; put ") as told:
+        catalog.fetch(name)
+    assert ENTRIES[name].by_hand in str(told.value)
+    assert not data.exists()
+    with pytest.raises(spen.InputError, match=r"\. Put .* into the folder") as told:
+        locate(name)
+    assert "spen data fetch" not in str(told.value)

@@ -26,7 +26,7 @@ def list_sets(*, json: bool = False) -> None:
         (
             entry.name,
             entry.n_train + entry.n_test,
-            entry.n_features,
+            "words" if entry.n_features is None else entry.n_features,
             entry.n_labels,
             found[entry.name] or f"not here: spen data fetch {entry.name}",
         )
@@ -45,7 +45,7 @@ def show(
     top: int = 10,
     json: bool = False,
 ) -> None:
-    """The figures of a data set: sizes, label statistics, frequent labels and pairs.
+    """The figures of a data set: sizes, label statistics, frequent labels and pairs; or tags.
 
     Args:
         source: A name from `spen data list`, or the path of a file or a folder.
@@ -59,6 +59,7 @@ def show(
     """
     from spen.data.dataset import summarise
     from spen.data.load import load_dataset
+    from spen.data.tagged import is_tagged, summarise_tags
     from spen.errors import InputError
 
     if top < 1:
@@ -70,6 +71,9 @@ def show(
         n_features=n_features,
         n_labels=n_labels,
     )
+    if is_tagged(data):
+        _show_tags(summarise_tags(data, top), json)
+        return
     figures = summarise(data, top)
     if json:
         show_json(asdict(figures))
@@ -100,6 +104,36 @@ def show(
         [(a, b, n, _percent(n, n_rows)) for a, b, n in figures.top_pairs],
     )
     say("Label figures are over all rows together.")
+
+
+def _show_tags(figures: Any, json: bool) -> None:
+    """Show the figures of sequences."""
+    if json:
+        show_json(asdict(figures))
+        return
+    total = sum(figures.positions.values())
+    rows: list[tuple[str, Any]] = [
+        (f"{part} sentences", n) for part, n in figures.sentences.items()
+    ]
+    rows += [(f"{part} positions", n) for part, n in figures.positions.items()]
+    rows += [("positions of the longest", figures.longest), ("tags", figures.n_tags)]
+    if figures.missing:
+        rows.append(("positions without a tag", figures.missing))
+    if figures.unseen is not None:
+        share = f"{100 * figures.unseen:.2f} %"
+        rows.append(("tokens of the test part that training does not have", share))
+    show_table(figures.name, ["figure", "value"], rows)
+    show_table(
+        "Most frequent tags",
+        ["tag", "positions", "share"],
+        [(tag, n, _percent(n, total)) for tag, n in figures.top_tags],
+    )
+    show_table(
+        "What most often follows what",
+        ["tag", "then", "times"],
+        [(one, other, n) for one, other, n in figures.top_pairs],
+    )
+    say("Figures of tags are over all sentences together.")
 
 
 def fetch(name: str, *, base_url: str | None = None, json: bool = False) -> None:

@@ -55,11 +55,15 @@ class RemoteFile:
         name: the file's name.
         size: its length in bytes; None where it is not known.
         sha256: its checksum; None where it is not known, so that it cannot be verified.
+        place: where it is below the entry's base, if it is not there by its name.
+        part: of the data set, of files that hold sequences.
     """
 
     name: str
     size: int | None = None
     sha256: str | None = None
+    place: str | None = None
+    part: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,27 +74,42 @@ class Entry:
         name: the name, which is also the folder's.
         sentence: what it is about.
         n_train, n_test: rows for training (validation included) and for testing.
-        n_features, n_labels: columns.
+        n_features, n_labels: columns; features are None where rows are sentences of words.
         files: what loading it needs.
         row_split: (train, validation, test) rows in file order, for a set that comes as
             one file; None where the files are split already.
+        base: the address of the folder of its files; None for Mulan's.
+        by_hand: how to get it, in words, where its files have no address of their own.
     """
 
     name: str
     sentence: str
     n_train: int
     n_test: int
-    n_features: int
     n_labels: int
     files: tuple[RemoteFile, ...]
+    n_features: int | None = None
     row_split: tuple[int, int, int] | None = None
+    base: str | None = None
+    by_hand: str | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of a set of sequences; () of all others."""
+        return tuple(dict.fromkeys(file.part for file in self.files if file.part is not None))
+
+    def files_of(self, part: str) -> list[RemoteFile]:
+        """Return the files that make one part."""
+        return [file for file in self.files if file.part == part]
 
     def address(self, file: RemoteFile, base_url: str | None = None) -> str:
-        """Return the address of one of the files, at Mulan's or at a mirror.
+        """Return the address of one of the files, where it comes from or at a mirror.
 
         >>> ENTRIES["yeast"].address(ENTRIES["yeast"].files[2], "https://example.org/sets/")
         'https://example.org/sets/yeast/yeast.xml'
         """
+        if base_url is None and self.base is not None:
+            return f"{self.base}/{file.place or file.name}"
         return f"{(base_url or MULAN).rstrip('/')}/{self.name}/{file.name}"
 
 
@@ -155,10 +174,11 @@ def locate(name: str) -> Path:
     folder = find(name)
     if folder is None:
         searched = " or ".join(str(place / name) for place in data_folders())
-        raise InputError(
-            f"The data set {name!r} is not in {searched}. "
-            f"Get it with: spen data fetch {name} — or {by_hand(name)}"
+        with_command = (
+            "" if entry_of(name).by_hand else f"Get it with: spen data fetch {name} — or "
         )
+        how = f"{with_command}{by_hand(name)}"
+        raise InputError(f"The data set {name!r} is not in {searched}. {how[:1].upper()}{how[1:]}")
     return folder
 
 
@@ -170,6 +190,9 @@ def by_hand(name: str, folder: Path | None = None) -> str:
     entry = entry_of(name)
     folder = folder or data_folders()[0] / name
     missing = [file for file in entry.files if not (folder / file.name).is_file()]
+    if entry.by_hand is not None:
+        names = " and ".join(file.name for file in missing)
+        return f"put {names} into the folder {folder}. {entry.by_hand}"
     addresses = " and ".join(entry.address(file) for file in missing)
     return f"download {addresses} into the folder {folder}."
 
@@ -305,6 +328,8 @@ def fetch(
     if base_url is not None:
         _check_address(base_url)
     folder = Path(folder) if folder is not None else data_folders()[0] / name
+    if entry.by_hand is not None and base_url is None and find(name) is None:
+        raise FetchError(f"{name} has no files that can be fetched; {by_hand(name, folder)}")
     folder.mkdir(parents=True, exist_ok=True)
     done = []
     for file in entry.files:

@@ -73,7 +73,7 @@ def load_dataset(
     beside the tags a dict, column → text.
 
     Args:
-        source: bibtex, bookmarks, delicious or yeast; a folder; or a file.
+        source: a name, of which ``spen data list`` prints all; a folder; or a file.
         format, labels, n_features, n_labels, zero_based: as in ``spen.data.load.open_rows``.
         words: True reads a CSV file of numbers as a DataFrame too.
 
@@ -94,6 +94,10 @@ def load_dataset(
 
         if source in ENTRIES:
             entry, folder = ENTRIES[source], locate(source)
+            if entry.parts:
+                from spen.data.tagged import load_tagged
+
+                return load_tagged(entry, folder)
             files = [folder / file.name for file in entry.files if file.name.endswith(".arff")]
             groups, alone = _group(files)
             if labels is None and n_labels is None:
