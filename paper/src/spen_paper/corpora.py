@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import spen
-from spen import InputError
+from spen import InputError, Split
 from spen.data.catalog import data_folders
+from spen.data.tagged import read_letters
 from spen.errors import choose
 
 FOLDS_OF_WORDS = 5
@@ -32,9 +33,10 @@ class Tagged(NamedTuple):
         """Return some of them."""
         return Tagged([self.X[i] for i in rows], [self.y[i] for i in rows])
 
-    def join(self, other: Tagged) -> Tagged:
-        """Return these and then others."""
-        return Tagged([*self.X, *other.X], [*self.y, *other.y])
+    @classmethod
+    def of(cls, rows: Split) -> Tagged:
+        """Return the rows of a data set."""
+        return cls(list(rows.X), [list(tags) for tags in rows.Y])
 
 
 @dataclass(frozen=True)
@@ -72,30 +74,25 @@ def divisions(task: str, split: str, search: bool = False) -> Iterator[Division]
     choose(split, dict.fromkeys(choose(task, SPLITS, "task")), f"split of {task}")
     if task == "ocr":
         yield from _letters(split, search)
-    elif task == "twitter":
-        train = _conll("twitter_pos/oct27.train").join(_conll("twitter_pos/oct27.dev"))
-        test = "oct27.test" if search else "daily547.conll"
-        yield Division(None, train, _conll(f"twitter_pos/{test}"))
+        return
+    data = spen.load_dataset({"twitter": "twitter_pos", "chunking": "conll2000"}[task])
+    train = Tagged.of(data.train)
+    if not search:
+        yield Division(None, train, Tagged.of(data.test))
+    elif data.valid is not None:
+        yield Division(None, train, Tagged.of(data.valid))
     else:
-        train = _conll("conll2000/train.txt")
-        if search:
-            tenth = np.arange(len(train.X)) % 10 == 0
-            yield Division(
-                None, train.take(np.flatnonzero(~tenth)), train.take(np.flatnonzero(tenth))
-            )
-        else:
-            yield Division(None, train, _conll("conll2000/test.txt"))
+        tenth = np.arange(len(train.X)) % 10 == 0
+        rows = (train.take(np.flatnonzero(which)) for which in (~tenth, tenth))
+        yield Division(None, *rows)
 
 
 def _letters(split: str, search: bool) -> Iterator[Division]:
-    arrays = np.load(_file("ocr_letters/letters.npz"))
-    ends = np.cumsum(arrays["word_lengths"])[:-1]
-    pixels = [each.astype(np.float32) for each in np.split(arrays["X"], ends)]
-    tags = [["abcdefghijklmnopqrstuvwxyz"[k] for k in word] for word in np.split(arrays["y"], ends)]
-    words, fold_of = Tagged(pixels, tags), arrays["word_fold"].astype(int)
+    rows, fold_of = read_letters(_letters_file())
+    words, fold_of = Tagged.of(rows), fold_of.astype(int)
     if split == "new-words":
         # All images of a word belong to one fold, so its letters are never seen in that order.
-        spelled = ["".join(word) for word in tags]
+        spelled = ["".join(word) for word in words.y]
         order = sorted(set(spelled), key=lambda word: (len(word), word))
         place = {word: k % FOLDS_OF_WORDS for k, word in enumerate(order)}
         # All words with an x would be in one fold, and no other would ever have seen one.
@@ -121,18 +118,10 @@ def _letters(split: str, search: bool) -> Iterator[Division]:
             yield Division(fold, words.take(others), words.take(there))
 
 
-def _conll(name: str) -> Tagged:
-    data = spen.load_dataset(_file(name)).train
-    return Tagged(list(data.X), [list(tags) for tags in data.Y])
-
-
-def _file(name: str) -> Path:
-    looked = [folder / name for folder in data_folders()]
+def _letters_file() -> Path:
+    looked = [folder / "ocr_letters" / "letters.npz" for folder in data_folders()]
     for path in looked:
         if path.exists():
             return path
-    raise InputError(
-        f"There is no {name}. Put it into {looked[0].parent}, or set SPEN_DATA."
-        if looked
-        else f"There is no {name}: set SPEN_DATA to the folder that holds it."
-    )
+    spen.load_dataset("ocr_letters")  # says what is missing, and where to have it from
+    raise InputError("ocr_letters is nowhere. Set SPEN_DATA to the folder that holds it.")
