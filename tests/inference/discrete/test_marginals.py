@@ -221,6 +221,17 @@ def test_the_best_of_all_taggings_is_exact(case, seed):
         assert int(found.steps[row]) == len(points)
 
 
+def test_many_candidates_are_looked_at_some_rows_at_a_time(monkeypatch):
+    case = make_case(3, [4, 2, 5, 1, 3] * 9, some_known=True)
+    problem, known = case.problem, case.context.known
+    wide = noisy(spen.SkipChainEnergy(3, skips=(2,)), torch.float64).bind(case.context)
+    whole = spen.BestOf(8).solve(problem + wide, case.domain, known=known)
+    monkeypatch.setattr(spen.limits, "chunk", 1)
+    parts = spen.BestOf(8).solve(problem + wide, case.domain, known=known)
+    assert torch.equal(whole.y, parts.y)
+    torch.testing.assert_close(whole.energy, parts.energy)
+
+
 @settings(max_examples=25)
 @given(case=cases(dtype=torch.float64), hide=st.booleans())
 def test_likelihood_among_all_taggings_is_exact(case, hide):

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spen.batch.context import take
+from spen.batch.limits import limits
 from spen.domains import Domain
 from spen.energies.base import Problem, SumProblem, add_problems
 from spen.energies.chain import ChainProblem
 from spen.energies.form import Form
 from spen.errors import InputError, check_settings
-from spen.inference.base import Inference, Solution, Status
+from spen.inference.base import Inference, Solution, Status, join_solutions
 from spen.inference.discrete.viterbi import NBest, Viterbi
 
 
@@ -53,6 +55,18 @@ class BestOf(Inference):
         start: Tensor | None = None,
         known: Tensor | None = None,
     ) -> Solution:
+        rows, like = problem.rows_like.shape[0], problem.rows_like
+        # So many that all of their candidates fit in memory.
+        at_once = limits.rows_at_once(self.n * domain.size)
+        parts = []
+        for first in range(0, rows, at_once):
+            some = torch.arange(first, min(first + at_once, rows), device=like.device)
+            whole = at_once >= rows
+            held = take(known, some)
+            parts.append(self._solve(problem if whole else problem.select(some), domain, held))
+        return join_solutions(parts)
+
+    def _solve(self, problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
         found = Viterbi().best(chain_part(problem), domain, self.n, known)
         y, energies = candidates(problem, found)
         energy, place = energies.min(1)
