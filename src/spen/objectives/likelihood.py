@@ -61,8 +61,8 @@ class NBestLikelihood(Objective):
 
     where y runs over the target t and those of the n best taggings that are not t. Targets are
     (n, T K), the loss (n,). The n best change while the chain learns; the other energies learn to
-    tell the target from what the chain finds likely. It predicts by ``BestOf``. Tags that were not
-    observed are filled in by the chain.
+    tell the target from what the chain finds likely. It predicts by ``BestOf``, with the n of the
+    inference or its own. Tags that were not observed are filled in by the chain.
 
     Args:
         n: how many taggings of each row the target is compared with.
@@ -105,9 +105,10 @@ class NBestLikelihood(Objective):
         return loss + self.weight * _loss_of_chain(chain, domain, context) if self.weight else loss
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
-        """The best of the n best taggings."""
+        """The best of the n best taggings: of as many as the inference looks at, if it does so."""
         problem, domain = model.energy.bind(context), model.domain.of_batch(context)
-        return BestOf(self.n).solve(problem, domain, known=context.known)
+        chosen = inference if isinstance(inference, BestOf) else BestOf(self.n)
+        return chosen.solve(problem, domain, known=context.known)
 
 
 def _loss_of_chain(problem: Problem, domain: Domain, context: Context) -> Tensor:

@@ -245,6 +245,12 @@ def test_likelihood_among_all_taggings_is_exact(case, hide):
     loss = spen.NBestLikelihood(most, weight=0.0).loss(model, spen.BestOf(most), case.context)
     both = spen.NBestLikelihood(most, weight=2.0).loss(model, spen.BestOf(most), case.context)
     crf = spen.Likelihood().loss(case.model, spen.Viterbi(), case.context)
+    objective = spen.NBestLikelihood(2)
+    for inference, n in ((spen.BestOf(7), 7), (spen.Viterbi(), 2)):
+        found = objective.predict(model, inference, case.context)
+        assert int(found.steps.max()) <= n
+        expected = spen.BestOf(n).solve(model.energy.bind(case.context), case.domain)
+        assert torch.equal(found.y, expected.y)
     torch.testing.assert_close(both, loss + 2 * crf)
     for row in range(len(case.lengths)):
         points = case.points(row)
