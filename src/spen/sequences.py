@@ -183,7 +183,8 @@ class TokenNetwork(SequenceFeatures):
         return (torch.relu(self.filters(three)) * present).amax(2)
 
     def reset(self, generator: torch.Generator) -> None:
-        for table in (*self.marks, self.characters):
+        tables: Any = (*self.marks, self.characters)
+        for table in tables:
             # Columns of variance 1 / d, and so words of length 1, beside units between −1 and 1.
             bound = (3 / table.weight.shape[1]) ** 0.5
             fill_uniform(table.weight, -bound, bound, generator)

@@ -13,6 +13,8 @@ from spen.cli.app import in_options, main
 from spen.cli.fit import fit
 from spen.estimators.plan import Shape
 from spen.estimators.recipe import ENERGIES, make_plan
+from spen.estimators.tagger_plan import ENERGIES as TAG_ENERGIES
+from spen.estimators.tagger_plan import OBJECTIVES as TAG_OBJECTIVES
 
 from .test_files import LABELS, run, write_csv
 
@@ -34,12 +36,16 @@ def folder(tmp_path_factory):
 
 
 NAMED = ["--labels", ",".join(LABELS)]
+OF_SENTENCES = {"energy": {"chain", "chain+convolution"}, "objective": {"likelihood"}}
+"""What only a tagger knows; "local", "hinge" and "unrolled" are for both."""
 
 
 def choices(option):
-    """Return what the command line offers for an option."""
+    """Return what the command line offers for an option, of rows with sets of labels."""
     literal, _ = typing.get_args(typing.get_type_hints(fit)[option])
-    return typing.get_args(literal)
+    offered = typing.get_args(literal)
+    assert set(offered) >= OF_SENTENCES[option]
+    return tuple(each for each in offered if each not in OF_SENTENCES[option])
 
 
 @pytest.mark.parametrize("setting", ["energy", "objective"])
@@ -58,6 +64,13 @@ def test_every_energy_and_objective_is_offered_and_works(folder, setting, tmp_pa
     assert sorted(listed) == sorted(choices(setting)), "what Python has, the command line has"
     wrong = run("fit", folder / "train.csv", f"--{setting}", choices(setting)[0] + "x", check=False)
     assert f'Did you mean "{choices(setting)[0]}"' in wrong.stderr
+
+
+def test_what_a_tagger_knows_is_offered():
+    for setting, names in (("energy", TAG_ENERGIES), ("objective", TAG_OBJECTIVES)):
+        literal, _ = typing.get_args(typing.get_type_hints(fit)[setting])
+        assert {*names} - {"auto"} <= {*typing.get_args(literal)}
+        assert {*names} >= OF_SENTENCES[setting]
 
 
 def test_settings_are_handed_on(folder, monkeypatch):

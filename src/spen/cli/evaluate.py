@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spen.cli.files import dataset_for, is_file, own_names, with_known
+from spen.cli.files import dataset_for, is_file, own_names, parse_labels, with_known
 from spen.cli.show import show_json, show_table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def evaluate(
     device: str = "cpu",
     json: bool = False,
 ) -> None:
-    """Score a model on the rows of a file, each number with its rule beside it.
+    """Score a model on the rows or sentences of a file, each number with its rule beside it.
 
     Args:
         model: A model file that `spen fit` wrote.
@@ -40,10 +40,18 @@ def evaluate(
     import numpy as np
 
     from spen.batch.arrays import densified
-    from spen.estimators.model_file import load_classifier as load
+    from spen.cli.tags import evaluate_tags
+    from spen.errors import InputError
+    from spen.estimators.model_file import load_to_predict as load
+    from spen.estimators.tagger import Tagger
     from spen.metrics import score_all
 
     classifier = load(model, device)
+    if isinstance(classifier, Tagger):
+        if known is not None:
+            raise InputError("--known is for sets of labels, and the model is a tagger.")
+        evaluate_tags(classifier, model, test, format, parse_labels(labels), json)
+        return
     data = dataset_for(classifier, test, format, labels)
     part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
     truth, held = rows.Y, None

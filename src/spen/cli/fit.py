@@ -22,8 +22,11 @@ def fit(
     text_encoder: str | None = None,
     preset: Literal["fast", "default", "best"] | None = None,
     metric: Literal["f1", "micro_f1", "macro_f1", "subset", "hamming", "accuracy"] | None = None,
-    energy: Literal["auto", "label", "conditional", "convex", "pairwise", "local"] | None = None,
-    objective: Literal["unrolled", "f1", "end_to_end", "hinge"] | None = None,
+    energy: Literal[
+        "auto", "label", "conditional", "convex", "pairwise", "local", "chain", "chain+convolution"
+    ]
+    | None = None,
+    objective: Literal["unrolled", "f1", "end_to_end", "hinge", "likelihood"] | None = None,
     decoding: Literal[
         "auto", "threshold", "label_thresholds", "row_threshold", "expected_f1", "half", "joint"
     ]
@@ -51,16 +54,18 @@ def fit(
     """Train a classifier on the training rows of a file, and write it to a model file.
 
     Sizes and training are chosen from the data; a fifth of the rows is held out to tune
-    them, and then the model trains on all rows.
+    them, and then the model trains on all rows. A file of sentences, with a tag for each token,
+    makes a tagger.
 
     Args:
-        train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines or npz), or a name from
-            `spen data list`.
+        train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines or npz) or of sentences (CoNLL),
+            or a name from `spen data list`.
         out: The model file to write; by default TRAIN.spen in the current folder, if there is no
             such file yet.
         labels: Which columns are labels, where the file does not say: names between commas,
             an XML file, or a count (negative: the last ones). Or the one column that holds tags,
-            such as sun;sea;snow.
+            such as sun;sea;snow. Of sentences, the number of the column of tags, from 0 or from
+            -1 backwards.
         format: The file's format, where it cannot be recognised.
         text: Columns of text, where the file does not show it: names between commas.
         categories: Columns of categories, such as numbers that are names.
@@ -71,7 +76,8 @@ def fit(
         preset: How much time to spend.
         metric: What is to be good on held-out rows, and so on new ones: choices, decoding and
             scores go by it.
-        energy: What is learned about labels beside a score for each one.
+        energy: What is learned about labels beside a score for each one. Of sentences: local,
+            chain (what follows what), or chain+convolution (and windows of three tags).
         objective: The training loss.
         decoding: How labels are found; "auto" takes what is best for the metric.
         hidden: The widths of the feature network's layers between commas; "" is linear.
@@ -100,17 +106,18 @@ def fit(
     out = out_or_default(out, train, ".spen")
     import time
 
+    from spen.cli.tags import fit_tagger
     from spen.data.catalog import ENTRIES
-    from spen.data.dataset import check_sets
     from spen.data.load import load_dataset
+    from spen.data.tagged import is_tagged
     from spen.estimators.classifier import SPENClassifier
     from spen.metrics import IN_WORDS
 
     columns = {"text": text, "categories": categories, "dates": dates, "drop": drop}
     encoder = table_encoder(columns, text_encoder)
     words = encoder is not None
-    data = load_dataset(train, format=format, labels=parse_labels(labels), words=words)
-    check_sets(data, "learns")
+    column = parse_labels(labels)
+    data = load_dataset(train, format=format, labels=column, words=words)
     given = {
         "preset": preset,
         "metric": metric,
@@ -132,6 +139,18 @@ def fit(
         "missing": missing,
     }
     own: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if is_tagged(data):
+        foreign = [name for name in own if name not in FOR_TAGGERS]
+        others = {
+            "hidden": hidden != "auto",
+            "encoder": words,
+            "checkpoint": checkpoint is not None,
+        }
+        others["remember_rows"] = remember_rows
+        foreign += [name for name, is_given in others.items() if is_given]
+        own |= {"device": device, "random_state": seed}
+        fit_tagger(data, train, out, column, own, foreign, json)
+        return
     classifier = SPENClassifier(
         hidden=_widths(hidden),
         device=device,
@@ -180,6 +199,11 @@ def fit(
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)
+
+
+FOR_TAGGERS = ("energy", "objective", "dropout", "weight_decay", "epochs", "batch_size")
+FOR_TAGGERS += ("held_out", "lr", "early_stopping")
+"""Settings that are those of a tagger too."""
 
 
 def _widths(text: str) -> Any:

@@ -43,7 +43,7 @@ def predict(
     workers: int | None = None,
     json: bool = False,
 ) -> None:
-    """Predict the labels of each row of a file.
+    """Predict the labels of each row of a file, or the tag of each token.
 
     The file is read, predicted and written a few thousand rows at a time, so it may be
     larger than memory. Labels that it holds are ignored.
@@ -54,10 +54,11 @@ def predict(
     Args:
         model: A model file that `spen fit` wrote.
         file: Rows with the features of the training file; ARFF, XMC, LIBSVM, CSV, JSON lines
-            or npz. Or a name from `spen data list`, or a folder; of data that come with a split,
-            the test rows are taken.
+            or npz; of a tagger, sentences (CoNLL), whose tags may be left out. Or a name from
+            `spen data list`, or a folder; of data that come with a split, the test rows are taken.
         out: Where to write; "-" is the standard output. By default FILE-predictions.csv (.txt for
-            sparse) in the current folder, if there is no such file yet.
+            sparse) in the current folder, if there is no such file yet. A tagger writes
+            FILE-predictions.conll: the columns of FILE and one with the tags.
         write: "names": CSV, the names of a row's labels between semicolons. "probabilities":
             CSV, a column for each label. "sparse": text, a `number:probability` for each label
             that is predicted, numbers from 0.
@@ -73,8 +74,10 @@ def predict(
         workers: With Ray: the most workers, each with a model of its own; by default one a core.
         json: Print one JSON object with the number of rows, instead of text.
     """
+    from spen.cli.tags import predict_tags
     from spen.errors import InputError
-    from spen.estimators.model_file import load_classifier as load
+    from spen.estimators.model_file import load_to_predict as load
+    from spen.estimators.tagger import Tagger
     from spen.files import open_atomically
 
     if engine == "ray":
@@ -87,10 +90,18 @@ def predict(
         raise InputError("The standard output is closed. Name a file with --out.")
     if json and to_output:
         raise InputError("--json and --out - would mix predictions and JSON. Leave one out.")
+    classifier = load(model, device)
+    if isinstance(classifier, Tagger):
+        if write != "names" or known is not None:
+            raise InputError(
+                f"{model} is a tagger, which writes a tag for each token; --write and --known are "
+                "for sets of labels. Leave them out."
+            )
+        predict_tags(classifier, model, file, out, format, json)
+        return
     if not to_output:
         ending = "txt" if write == "sparse" else "csv"
         out = out_or_default(out, file, f"-predictions.{ending}")
-    classifier = load(model, device)
     chunks = rows_to_predict(classifier, file, format)
     if to_output:
         _write(classifier, chunks, write, sys.stdout, known)

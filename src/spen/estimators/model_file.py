@@ -25,6 +25,7 @@ from spen.estimators.fit import Fitted
 from spen.estimators.plan import Choice, Plan, Prediction
 from spen.estimators.scaling import Scaling
 from spen.estimators.tables import TableEncoder
+from spen.estimators.tagger import Tagger
 from spen.estimators.targets import Targets
 from spen.files import (
     DAMAGE,
@@ -170,8 +171,21 @@ def load(path: Path | str, device: str | torch.device = "cpu") -> Any:
 
 def load_classifier(path: Path | str, device: str | torch.device = "cpu") -> LabelClassifier:
     """Read a classifier; what else spen writes is refused."""
+    loaded = load_to_predict(path, device)
+    if isinstance(loaded, Tagger):
+        raise CheckpointError(
+            f"{path} holds a {type(loaded).__name__}, which tags sequences; this is for "
+            "classifiers of rows. Name a file that SPENClassifier.save wrote."
+        )
+    return loaded
+
+
+def load_to_predict(
+    path: Path | str, device: str | torch.device = "cpu"
+) -> LabelClassifier | Tagger:
+    """Read a classifier or a tagger; a bare model is refused."""
     loaded = load(path, device)
-    if not isinstance(loaded, LabelClassifier):
+    if not isinstance(loaded, LabelClassifier | Tagger):
         raise CheckpointError(
             f"{path} holds a bare {type(loaded).__name__}, not a classifier, which would say how "
             "rows are scaled and what labels are called. Name a file that SPENClassifier.save or "

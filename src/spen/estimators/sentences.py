@@ -69,7 +69,8 @@ def _read(i: int, sentence: Any) -> tuple[str, Any]:
         )
     if len(sentence) == 0:
         raise InputError(f"{in_words(i)} is empty. Leave it out.")
-    first = sentence[0]
+    tokens: Any = sentence
+    first = tokens[0]
     if isinstance(first, str):
         for t, token in enumerate(sentence):
             if not isinstance(token, str):

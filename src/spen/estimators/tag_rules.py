@@ -92,7 +92,7 @@ class TagRules:
         allowed = np.ones((k + 1, k + 1), bool)
         allowed[tuple(np.array(self.forbidden).T)] = False
         for i, tags in enumerate(known.values.split(known.lengths.tolist())):
-            reached: np.ndarray = allowed[-1, :-1]
+            reached: Any = allowed[-1, :-1]
             for t, tag in enumerate(tags.tolist()):
                 if t:
                     reached = (reached[:, None] & allowed[:-1, :-1]).any(0)

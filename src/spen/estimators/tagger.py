@@ -76,6 +76,9 @@ METRICS = ("entity_f1", "accuracy")
 PATIENCE = 5
 """Epochs without a better score of held-out sentences, after which ``early_stopping=True`` ends."""
 
+LEAST_STEPS = 200
+"""Steps that training makes, however few sentences there are, where epochs are not given."""
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Tagger(BaseEstimator):
@@ -137,7 +140,9 @@ class Tagger(BaseEstimator):
         tags = read_tags(y, list(map(len, sentences)))
         classes = find_classes(tags)
         plan = TaggerPlan.of(
-            *self.plan(), self._recipe(kind), kind == "features" and self.features is None
+            *self.plan(),
+            self._recipe(kind, len(sentences)),
+            kind == "features" and self.features is None,
         )
         rules = TagRules.of(self.constraints, classes.tolist(), tags)
         weight = _weights(sample_weight, len(sentences))
@@ -321,8 +326,8 @@ class Tagger(BaseEstimator):
 
     # How it works -----------------------------------------------------------------------
 
-    def _recipe(self, kind: str) -> Recipe:
-        """Return how sentences of a kind are learned, by the settings."""
+    def _recipe(self, kind: str, n: int) -> Recipe:
+        """Return how so many sentences of a kind are learned, by the settings."""
         check_settings(self, held_out="share above zero")
         rules = {
             "epochs": "whole",
@@ -334,6 +339,10 @@ class Tagger(BaseEstimator):
         given = {name: getattr(self, name) for name in rules if getattr(self, name) != "auto"}
         recipe = replace(RECIPES[kind], **given)
         check_settings(recipe, **rules)
+        if self.epochs == "auto":
+            # A handful of sentences is gone through more often.
+            steps_an_epoch = -(-n // recipe.batch_size)
+            recipe = replace(recipe, epochs=max(recipe.epochs, LEAST_STEPS // steps_an_epoch))
         if not isinstance(self.early_stopping, bool | np.bool_):
             check_whole(self.early_stopping, "early_stopping")
         return recipe
@@ -414,7 +423,8 @@ class SPENTagger(Tagger):
         constraints: what may not follow what: "auto" takes the rules of BIO, BIOES or BILOU where
             tags are such and obey them; "spans" insists on these; a list of pairs of tags, of which
             the second may not follow the first (None is the outside); or None.
-        epochs: passes over the sentences; an energy beyond chains then trains for a third more.
+        epochs: passes over the sentences ("auto": 30, of dicts of features 20, and more of few);
+            an energy beyond chains then trains for a third more.
         lr: the learning rate, which falls to zero.
         batch_size: sentences in a mini-batch.
         dropout: the share of units zeroed in training.

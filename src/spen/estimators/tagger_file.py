@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import spen
 from spen.domains import Simplex
 from spen.energies.chain import OUTSIDE
-from spen.errors import CheckpointError, InputError, choose
+from spen.errors import CheckpointError, InputError, choose, one_of
 from spen.estimators.sentences import ENCODERS, ArrayEncoder
 from spen.estimators.tag_predictor import TagPredictor
 from spen.estimators.tag_rules import TagRules
@@ -122,7 +122,8 @@ def rebuild(
         inference,
     )
     tagger.take(predictor)
-    tagger.metric_ = choose(header["metric"], dict.fromkeys(METRICS, header["metric"]), "metric")
+    one_of(header["metric"], METRICS, "metric")
+    tagger.metric_ = header["metric"]
     score = header["held_out_score"]
     tagger.held_out_score_ = None if score is None else float(score)
     tagger.history_ = History(history_from_json(header["history"]).epochs)

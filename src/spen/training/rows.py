@@ -96,7 +96,8 @@ class TrainingRows:
 
     def in_order(self, at_once: int) -> Iterator[Tensor]:
         """Yield all rows as they come, so many at a time."""
-        return iter(row_batches(*self.inputs.shape, at_once, self.device))
+        n, width = self.inputs.shape
+        return iter(row_batches(n, width, at_once, self.device))
 
     def digest(self) -> str:
         """Return a checksum of everything."""

@@ -1,0 +1,142 @@
+"""The commands on sentences: fit, predict and evaluate on CoNLL files."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import spen
+from spen.cli.tags import predict_tags
+
+from .test_tables import run
+
+SENTENCES = [
+    ("the red car", "D A N"),
+    ("a car", "D N"),
+    ("the very red wine", "D R A N"),
+    ("wine", "N"),
+] * 3
+
+
+def conll(columns, separator="\t"):
+    """A file with columns of each sentence: functions of a word and its tag."""
+    sentences = []
+    for words, tags in SENTENCES:
+        pairs = zip(words.split(), tags.split(), strict=True)
+        sentences.append("\n".join(separator.join(c(w, t) for c in columns) for w, t in pairs))
+    return "\n\n".join(sentences) + "\n"
+
+
+def word(w, t):
+    return w
+
+
+def start(w, t):
+    return w[0]
+
+
+def tag(w, t):
+    return t
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tags")
+    (path / "train.conll").write_text(conll([word, tag]))
+    (path / "plain.conll").write_text(conll([word]))
+    (path / "first.conll").write_text(conll([tag, word], " "))
+    (path / "columns.conll").write_text(conll([word, start, tag]))
+    (path / "rows.csv").write_text("x,y\n1,0\n2,1\n")
+    settings = ("--energy", "chain", "--epochs", 30, "--lr", 0.02, "--json")
+    code, out, err = run("fit", path / "train.conll", "--out", path / "m.spen", *settings)
+    assert code == 0, err
+    record = json.loads(out)
+    assert (record["sentences"], record["positions"], record["tags"]) == (12, 30, 4)
+    return path
+
+
+def test_a_file_of_sentences_makes_a_tagger(folder):
+    tagger = spen.load(folder / "m.spen")
+    assert type(tagger) is spen.SPENTagger
+    code, out, err = run("evaluate", folder / "m.spen", folder / "train.conll", "--json")
+    assert code == 0, err
+    record = json.loads(out)
+    assert record["metrics"] == {"accuracy": 1.0, "sentences": 1.0}
+    code, out, _ = run("evaluate", folder / "m.spen", folder / "train.conll")
+    assert "100.00" in out
+
+
+@pytest.mark.parametrize("name", ["train.conll", "plain.conll"])
+def test_predictions_are_one_more_column(folder, tmp_path, name):
+    target = tmp_path / "out.conll"
+    code, out, err = run("predict", folder / "m.spen", folder / name, "--out", target, "--json")
+    assert code == 0, err
+    assert json.loads(out)["sentences"] == 12
+    more = [word, tag, tag] if name == "train.conll" else [word, tag]
+    assert target.read_text() == conll(more) + "\n"
+    code, out, err = run("predict", folder / "m.spen", folder / name, "--out", "-")
+    assert out == target.read_text()
+
+
+@pytest.mark.parametrize(("name", "column"), [("first.conll", 0), ("columns.conll", -1)])
+def test_any_column_may_hold_the_tags(folder, tmp_path, name, column):
+    settings = ("--energy", "chain", "--epochs", 30, "--lr", 0.02, "--json")
+    file, model = folder / name, tmp_path / "m.spen"
+    code, _, err = run("fit", file, "--labels", column, "--out", model, *settings)
+    assert code == 0, err
+    code, out, err = run("evaluate", model, file, "--json")
+    assert code == 0, err
+    assert json.loads(out)["metrics"]["accuracy"] == 1
+    code, out, err = run("predict", model, file, "--out", "-")
+    assert code == 0, err
+    assert [line.split("\t")[-1] for line in out.split("\n\n")[0].split("\n")] == ["D", "A", "N"]
+
+
+def test_letters_are_predicted_by_the_name_of_their_set(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPEN_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "ocr_letters").mkdir()
+    letters = np.tile(np.eye(4, dtype=np.uint8), (6, 1))
+    words = {"X": letters, "y": np.tile(np.arange(4, dtype=np.uint8), 6)}
+    words |= {"word_lengths": np.full(12, 2), "word_fold": np.arange(12) % 3}
+    np.savez(tmp_path / "ocr_letters" / "letters.npz", **words)
+    model, settings = tmp_path / "m.spen", ("--energy", "local", "--epochs", 20, "--lr", 0.02)
+    assert run("fit", "ocr_letters", "--out", model, *settings)[0] == 0
+    code, out, err = run("predict", model, "ocr_letters", "--out", "-")
+    assert code == 0, err
+    assert out == "a\nb\n\nc\nd\n\na\nb\n\nc\nd\n\n"
+    assert json.loads(run("evaluate", model, "ocr_letters", "--json")[1])["part"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fit", "train.conll", "--hidden", "3", "--out", "x"), "holds sequences, .*: hidden"),
+        (("fit", "train.conll", "--metric", "f1", "--out", "x"), "holds sequences, .*: metric"),
+        (("fit", "train.conll", "--energy", "label", "--out", "x"), "Unknown energy 'label'"),
+        (("predict", "m.spen", "rows.csv"), "takes sentences as CoNLL files have them, and"),
+        (("predict", "m.spen", "columns.conll"), "has 3 columns; the model takes the 2 of its tr"),
+        (("predict", "m.spen", "train.conll", "--known", "D=1"), "is a tagger, which writes a tag"),
+        (("predict", "m.spen", "train.conll", "--write", "sparse"), "is a tagger, which writes a"),
+        (("evaluate", "m.spen", "train.conll", "--known", "D"), "--known is for sets of labels"),
+        (("report", "m.spen"), "holds a SPENTagger, which tags sequences"),
+        (("ask", "m.spen", "train.conll"), "holds a SPENTagger, which tags sequences"),
+    ],
+)
+def test_a_wrong_kind_of_file_or_option_is_told(folder, monkeypatch, arguments, words):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    assert re.search(words, err), err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_functions_behind_commands_need_no_command_line(folder, tmp_path, capsys):
+    tagger, target = spen.load(folder / "m.spen"), tmp_path / "a.conll"
+    file = str(folder / "plain.conll")
+    predict_tags(tagger, folder / "m.spen", file, target, None, json=False)
+    assert "Wrote 12 sentences" in capsys.readouterr().out
