@@ -1,7 +1,7 @@
 """The search behind the taggers of `spen reproduce ocr|twitter|chunking`: no test row is looked at.
 
     SPEN_DATA=FOLDER python paper/search/sequences.py [--device cuda] [--part 0 --of 1]
-        [--seconds 400] [--out search] | --best sequences.jsonl
+        [--seconds 400] [--only twitter/official] [--out search] | --best sequences.jsonl
 
 Every point below is a method with some settings changed, trained and judged on development rows
 (``spen_paper.corpora.divisions`` with search=True: of OCR letters training rows of the first fold,
@@ -83,8 +83,8 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
         "network": [
             ("crf", {}),
             ("crf", {"dropout": 0.65}),
-            ("crf", {"epochs": 20}),
             ("crf", {"weight_decay": 0.1}),
+            ("crf", {"epochs": 40}),
         ],
         "spen": [
             ("spen", {}),
@@ -134,6 +134,7 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=0, help="this process's, from 0")
     parser.add_argument("--of", type=int, default=1, help="so many processes share the points")
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--only", help="a set and its division, such as ocr/one-fold")
     parser.add_argument("--out", default="runs/search")
     parser.add_argument("--tiny", type=int, default=0, help="only so many sentences, one epoch")
     parser.add_argument("--best", type=Path, nargs="+", help="files of what was tried")
@@ -144,7 +145,8 @@ def main() -> None:
             print(line)
         return
     began, records = time.perf_counter(), Records(Path(chosen.out))
-    for number, (task, split, group, method, changes) in enumerate(points()):
+    tried = [each for each in points() if chosen.only in (None, "/".join(each[:2]))]
+    for number, (task, split, group, method, changes) in enumerate(tried):
         if number % chosen.of != chosen.part or time.perf_counter() - began > chosen.seconds:
             continue
         point = {"task": task, "split": split, "group": group, "method": method, "changes": changes}
