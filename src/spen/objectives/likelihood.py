@@ -13,7 +13,7 @@ from spen.domains import Domain
 from spen.energies.base import Problem
 from spen.errors import check_settings
 from spen.inference.base import Inference, Solution
-from spen.inference.discrete.best_of import BestOf, candidates, chain_part
+from spen.inference.discrete.best_of import BestOf, candidate_values, split_chain
 from spen.inference.discrete.viterbi import ForwardBackward, Viterbi
 from spen.objectives.base import Objective, known_or_nan, target_of
 
@@ -90,15 +90,16 @@ class NBestLikelihood(Objective):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         problem, domain = model.energy.bind(context, generator), model.domain.of_batch(context)
-        chain, target = chain_part(problem), target_of(context)
+        chain, target = split_chain(problem)[0], target_of(context)
         domain.check_shape(target, context.n_rows, "target")
         with torch.no_grad():
             if context.observed is not None:
                 known = torch.where(context.observed, target, known_or_nan(context, target))
                 target = Viterbi().solve(chain, domain, known=known).y
             found = Viterbi().best(chain, domain, self.n, context.known)
-        y, energies = candidates(problem, found)
-        energies = energies.masked_fill((y == target[:, None]).all(2), torch.inf)
+        y = found.y
+        left_out = (y == target[:, None]).all(2) | found.energy.isinf()
+        energies = candidate_values(problem, y).masked_fill(left_out, torch.inf)
         wanted = problem.value(target)
         everything = torch.logsumexp(-torch.cat([wanted[:, None], energies], 1), 1)
         loss = wanted + everything

@@ -15,7 +15,7 @@ from spen.energies.chain import ChainProblem
 from spen.energies.form import Form
 from spen.errors import InputError, check_settings
 from spen.inference.base import Inference, Solution, Status, join_solutions
-from spen.inference.discrete.viterbi import NBest, Viterbi
+from spen.inference.discrete.viterbi import Viterbi
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,12 @@ class BestOf(Inference):
         return join_solutions(parts)
 
     def _solve(self, problem: Problem, domain: Domain, known: Tensor | None) -> Solution:
-        found = Viterbi().best(chain_part(problem), domain, self.n, known)
-        y, energies = candidates(problem, found)
+        chain, others = split_chain(problem)
+        found = Viterbi().best(chain, domain, self.n, known)
+        # What the chain costs is known already.
+        y, energies = found.y, found.energy
+        if others is not None:
+            energies = energies + candidate_values(others, y)
         energy, place = energies.min(1)
         rows = torch.arange(len(place), device=place.device)
         finite = energy.isfinite()
@@ -80,27 +84,23 @@ class BestOf(Inference):
         )
 
 
-def chain_part(problem: Problem) -> Problem:
-    """Return the terms of a problem that exact inference for chains knows."""
+def split_chain(problem: Problem) -> tuple[Problem, Problem | None]:
+    """Return the terms of a problem that exact inference for chains knows, and all others."""
     terms = problem.terms if isinstance(problem, SumProblem) else (problem,)
-    known = [
-        term
-        for term in terms
-        if isinstance(term, ChainProblem) or (isinstance(term, Form) and not term.blocks)
-    ]
+    known, others = [], []
+    for term in terms:
+        is_form = isinstance(term, Form) and not term.blocks
+        (known if is_form or isinstance(term, ChainProblem) else others).append(term)
     if not known:
         raise InputError(
             "There is no chain among the energies, nor a local score, whose best taggings could be "
             "looked at. Add LocalEnergy and ChainEnergy, or choose Descent()."
         )
-    return add_problems(known)
+    return add_problems(known), add_problems(others) if others else None
 
 
-def candidates(problem: Problem, found: NBest) -> tuple[Tensor, Tensor]:
-    """Return the n best taggings of each row as points (rows, n, L), and their energies by the
-    whole problem, (rows, n): inf where a row has fewer taggings."""
-    y = found.y
+def candidate_values(problem: Problem, y: Tensor) -> Tensor:
+    """Return the energies (rows, n) of n taggings of each row, (rows, n, L)."""
     rows, n = y.shape[:2]
     each = torch.arange(rows, device=y.device).repeat_interleave(n)
-    energies = problem.select(each).value(y.flatten(0, 1)).reshape(rows, n)
-    return y, energies.masked_fill(~found.energy.isfinite(), torch.inf)
+    return problem.select(each).value(y.flatten(0, 1)).reshape(rows, n)
