@@ -20,6 +20,7 @@ from spen.energies.base import UnsizedEnergy as UnsizedEnergy
 from spen.energies.base import check_energy as check_energy
 from spen.energies.chain import ChainEnergy as ChainEnergy
 from spen.energies.chain import ConditionalChainEnergy as ConditionalChainEnergy
+from spen.energies.chain import SkipChainEnergy as SkipChainEnergy
 from spen.energies.chain import forbidden_transitions as forbidden_transitions
 from spen.energies.convex import ConvexEnergy as ConvexEnergy
 from spen.energies.convolution import ConditionalConvolutionEnergy as ConditionalConvolutionEnergy
@@ -28,6 +29,7 @@ from spen.energies.form import Block as Block
 from spen.energies.form import Form as Form
 from spen.energies.label import ConditionalEnergy as ConditionalEnergy
 from spen.energies.label import LabelEnergy as LabelEnergy
+from spen.energies.language import LanguageEnergy as LanguageEnergy
 from spen.energies.local import KnownLabelsEnergy as KnownLabelsEnergy
 from spen.energies.local import LocalEnergy as LocalEnergy
 from spen.energies.pairwise import ConditionalPairwiseEnergy as ConditionalPairwiseEnergy
@@ -76,7 +78,10 @@ from spen.inference.base import Status as Status
 from spen.inference.descent import Descent as Descent
 from spen.inference.descent import Stopping as Stopping
 from spen.inference.discrete.belief import BeliefPropagation as BeliefPropagation
+from spen.inference.discrete.best_of import BestOf as BestOf
 from spen.inference.discrete.exact import Exact as Exact
+from spen.inference.discrete.marginals import ChainMarginals as ChainMarginals
+from spen.inference.discrete.marginals import StructuredDescent as StructuredDescent
 from spen.inference.discrete.relaxed import LinearRelaxation as LinearRelaxation
 from spen.inference.discrete.viterbi import ForwardBackward as ForwardBackward
 from spen.inference.discrete.viterbi import NBest as NBest
@@ -97,6 +102,7 @@ from spen.objectives.label_wise import CrossEntropy as CrossEntropy
 from spen.objectives.label_wise import HiddenCrossEntropy as HiddenCrossEntropy
 from spen.objectives.label_wise import SquaredError as SquaredError
 from spen.objectives.likelihood import Likelihood as Likelihood
+from spen.objectives.likelihood import NBestLikelihood as NBestLikelihood
 from spen.objectives.unrolled import EndToEnd as EndToEnd
 from spen.objectives.unrolled import UnrolledLikelihood as UnrolledLikelihood
 from spen.training.checkpoint import History as History

@@ -221,6 +221,71 @@ def noise(
     module.noise(dataset=dataset, seeds=seeds, folds=folds, rows=rows, device=device, out=out)
 
 
+def ocr(
+    *,
+    split: str | None = None,
+    method: str | None = None,
+    seeds: int = 1,
+    folds: int | None = None,
+    device: str = "auto",
+    out: Path = Path("runs/tagging"),
+) -> None:
+    """Handwritten words: local model, CRF, structured SVM and SPENs over the same features.
+
+    Args:
+        split: Only this one of folds (train on nine of ten), one-fold (train on one, test on nine)
+            and new-words (no word of the test rows is in training).
+        method: Only these rows, separated by commas: local, crf, ssvm, spen, spelling, gspen.
+        seeds: How many repetitions of every fold.
+        folds: Only the first folds.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen_paper.tables.tagging import tagging
+
+    tagging("ocr", split, method, seeds, folds, device, out)
+
+
+def twitter(
+    *,
+    method: str | None = None,
+    seeds: int = 3,
+    device: str = "auto",
+    out: Path = Path("runs/tagging"),
+) -> None:
+    """Parts of speech of tweets: local model, CRF, structured SVM and SPEN over the same features.
+
+    Args:
+        method: Only these rows, separated by commas: local, crf, ssvm, spen.
+        seeds: How many repetitions.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen_paper.tables.tagging import tagging
+
+    tagging("twitter", None, method, seeds, None, device, out)
+
+
+def chunking(
+    *,
+    method: str | None = None,
+    seeds: int = 3,
+    device: str = "auto",
+    out: Path = Path("runs/tagging"),
+) -> None:
+    """Chunks of CoNLL-2000: local model, CRF, structured SVM and SPEN over the same features.
+
+    Args:
+        method: Only these rows, separated by commas: local, crf, ssvm, spen.
+        seeds: How many repetitions.
+        device: auto, cpu or cuda.
+        out: The folder for records; runs that are there already are not made again.
+    """
+    from spen_paper.tables.tagging import tagging
+
+    tagging("chunking", None, method, seeds, None, device, out)
+
+
 def bench(
     *,
     device: str = "auto",
@@ -273,7 +338,7 @@ def bench(
 
 
 EXPERIMENTS = (table1, table2, table3, structure, claims, convergence, objectives)
-EXPERIMENTS += (known, questions, noise)
+EXPERIMENTS += (known, questions, noise, ocr, twitter, chunking)
 
 
 def __getattr__(name: str) -> object:

@@ -63,15 +63,21 @@ CLASSIFIERS: dict[str, type[LabelClassifier]] = {
 ENERGIES: dict[str, type[spen.Energy]] = {
     kind.__name__: kind
     for kind in (
+        spen.ChainEnergy,
+        spen.ConditionalChainEnergy,
+        spen.ConditionalConvolutionEnergy,
         spen.ConditionalEnergy,
         spen.ConditionalPairwiseEnergy,
         spen.ConditionalScoreEnergy,
         spen.ConvexEnergy,
+        spen.ConvolutionEnergy,
         spen.LabelEnergy,
+        spen.LanguageEnergy,
         spen.LocalEnergy,
         NoEnergy,
         spen.PairwiseEnergy,
         spen.ScoreEnergy,
+        spen.SkipChainEnergy,
         spen.StepRates,
         spen.SurpriseEnergy,
     )
@@ -80,6 +86,8 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "cross_entropy": spen.CrossEntropy,
     "end_to_end": spen.EndToEnd,
     "hinge": spen.Hinge,
+    "likelihood": spen.Likelihood,
+    "n_best": spen.NBestLikelihood,
     "squared": spen.SquaredError,
     "unrolled": spen.UnrolledLikelihood,
 }
@@ -94,6 +102,12 @@ SOLVERS: dict[str, type[Inference]] = {
     "exact": spen.Exact,
     "lbp": spen.BeliefPropagation,
     "lp": spen.LinearRelaxation,
+}
+TAG_SOLVERS: dict[str, type[Inference]] = {
+    "best_of": spen.BestOf,
+    "descent": Descent,
+    "structured": spen.StructuredDescent,
+    "viterbi": spen.Viterbi,
 }
 NOT_SETTINGS = ("device", "random_state")
 """What the command line says, and no settings file."""
@@ -264,7 +278,7 @@ def read_objective(table: dict[str, Any], where: str) -> Objective:
     return build(kind, settings, f"{where} objective")
 
 
-def read_inference(table: dict[str, Any], where: str) -> Descent:
+def read_inference(table: dict[str, Any], where: str, of: type[Descent] = Descent) -> Descent:
     """Make a solver of a table with its rule, its stopping and how it is differentiated.
 
     >>> read_inference({"rule": {"lr": 0.05}, "stopping": {"max_steps": 20}}, "here").rule.lr
@@ -278,7 +292,7 @@ def read_inference(table: dict[str, Any], where: str) -> Descent:
         "stopping": build(Stopping, table.get("stopping", {}), f"{where} stopping"),
         "backward": build(way, backward, f"{where} backward"),
     }
-    return build(Descent, table | ready, where)
+    return build(of, table | ready, where)
 
 
 def read_solver(table: dict[str, Any], where: str) -> Inference:
@@ -290,6 +304,19 @@ def read_solver(table: dict[str, Any], where: str) -> Inference:
     settings = dict(table)
     kind = choose(settings.pop("name", "descent"), SOLVERS, f"solver in {where}")
     return read_inference(settings, where) if kind is Descent else build(kind, settings, where)
+
+
+def read_tag_solver(table: dict[str, Any], where: str) -> Inference:
+    """Make a solver over tags of a table with its name.
+
+    >>> read_tag_solver({"name": "best_of", "n": 4}, "here")
+    BestOf(n=4)
+    """
+    settings = dict(table)
+    kind = choose(settings.pop("name", ""), TAG_SOLVERS, f"solver in {where}")
+    if issubclass(kind, Descent):
+        return read_inference(settings, where, kind)
+    return build(kind, settings, where)
 
 
 def build(kind: type[T], table: dict[str, Any], where: str) -> T:

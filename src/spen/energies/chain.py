@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from spen.batch.context import Context
 from spen.batch.positions import at_positions, sum_positions
 from spen.energies.base import Energy, Problem, RecordProblem
-from spen.errors import InputError, check_settings
+from spen.errors import InputError, check_settings, check_whole
 
 OUTSIDE = -1
 """In a forbidden transition, what is before the first position and after the last one."""
@@ -37,6 +37,8 @@ class ChainEnergy(Energy):
             never takes them.
         penalty: what a forbidden transition costs in the energy itself, whose y may lie between
             labels.
+        forced: pairs (i, j) of classes of which i is followed by j alone: nothing else may follow
+            i, but what other pairs of the same i name. With −1 as i, rows begin with j alone.
 
     >>> energy = ChainEnergy(3, forbidden=[(0, 2), (-1, 2)])
     >>> y = torch.eye(3)[[0, 2, 2]].reshape(1, 9)
@@ -45,20 +47,29 @@ class ChainEnergy(Energy):
     """
 
     def __init__(
-        self, n_labels: int, forbidden: Sequence[Transition] = (), penalty: float = 100.0
+        self,
+        n_labels: int,
+        forbidden: Sequence[Transition] = (),
+        penalty: float = 100.0,
+        forced: Sequence[Transition] = (),
     ) -> None:
         super().__init__()
         self.n_labels = n_labels
         self.penalty = penalty
         check_settings(self, n_labels="whole", penalty="positive")
         table = torch.zeros(n_labels + 1, n_labels + 1, dtype=torch.bool)
-        for pair in forbidden:
-            if len(pair) != 2 or not all(OUTSIDE <= each < n_labels for each in pair):
-                raise InputError(
-                    f"A forbidden transition must be two classes from 0 to {n_labels - 1}, or "
-                    f"{OUTSIDE} for the outside; received {tuple(pair)!r}."
-                )
-            table[tuple(pair)] = True
+        wanted = torch.zeros_like(table)
+        for kind, pairs, marks in (("forbidden", forbidden, table), ("forced", forced, wanted)):
+            for pair in pairs:
+                if len(pair) != 2 or not all(OUTSIDE <= each < n_labels for each in pair):
+                    raise InputError(
+                        f"A {kind} transition must be two classes from 0 to {n_labels - 1}, or "
+                        f"{OUTSIDE} for the outside; received {tuple(pair)!r}."
+                    )
+                marks[tuple(pair)] = True
+        # What is forced rules out all else. No row is without positions.
+        table |= wanted.any(1, keepdim=True) & ~wanted
+        table[OUTSIDE, OUTSIDE] = False
         # The settings tell it, so it need not be in files.
         self.register_buffer("_forbidden", table, persistent=False)
         self.transitions = nn.Parameter(torch.zeros(n_labels, n_labels))
@@ -76,14 +87,9 @@ class ChainEnergy(Energy):
         return self.transitions
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> ChainProblem:
-        if context.mask is None:
-            raise InputError(
-                f"{type(self).__name__} is for rows with positions, whose features are (n, T, f); "
-                f"received features of shape {tuple(context.features.shape)}."
-            )
-        pairs, zeros = self.pairs(context), self.start.new_zeros(context.n_rows)
+        mask, zeros = mask_of(context, self), self.start.new_zeros(context.n_rows)
         ends = self.start, self.end
-        return ChainProblem(pairs, *ends, zeros, context.mask, self.forbidden, self.penalty)
+        return ChainProblem(self.pairs(context), *ends, zeros, mask, self.forbidden, self.penalty)
 
     def reset(self, generator: torch.Generator) -> None:
         for weight in (self.transitions, self.start, self.end):
@@ -105,6 +111,7 @@ class ConditionalChainEnergy(ChainEnergy):
         n_labels: K, the number of classes of each position.
         forbidden: as in ``ChainEnergy``.
         penalty: as in ``ChainEnergy``.
+        forced: as in ``ChainEnergy``.
 
     >>> energy = ConditionalChainEnergy(n_features=2, n_labels=3)
     >>> energy.pairs(Context(torch.zeros(5, 4, 2))).shape
@@ -117,8 +124,9 @@ class ConditionalChainEnergy(ChainEnergy):
         n_labels: int,
         forbidden: Sequence[Transition] = (),
         penalty: float = 100.0,
+        forced: Sequence[Transition] = (),
     ) -> None:
-        super().__init__(n_labels, forbidden, penalty)
+        super().__init__(n_labels, forbidden, penalty, forced)
         self.n_features = n_features
         check_settings(self, n_features="whole")
         self.feature_weight = nn.Parameter(torch.zeros(n_labels * n_labels, n_features))
@@ -164,7 +172,7 @@ class ChainProblem(RecordProblem):
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
         positions = at_positions(y, self.mask).reshape(*self.mask.shape, -1)
-        outward, pairs = self._outward, self._pairs
+        outward, pairs = self.costs_of_ends, self.costs_of_pairs
         if pairs.ndim == 2:
             # Of all positions, as many rows as before: products of fewer are rounded differently.
             after, before = F.linear(positions, pairs)[:, 1:], F.linear(positions, pairs.T)[:, :-1]
@@ -182,14 +190,14 @@ class ChainProblem(RecordProblem):
         return self.mask & ~F.pad(self.mask[:, 1:], (0, 1))
 
     @property
-    def _pairs(self) -> Tensor:
+    def costs_of_pairs(self) -> Tensor:
         """The pairs with their penalties."""
         if self.forbidden is None:
             return self.pairs
         return self.pairs + self.penalty * self.forbidden[:-1, :-1]
 
     @property
-    def _outward(self) -> Tensor:
+    def costs_of_ends(self) -> Tensor:
         """What the first and the last position of each row cost, (n, T, K)."""
         start, end = self.start, self.end
         if self.forbidden is not None:
@@ -197,6 +205,90 @@ class ChainProblem(RecordProblem):
             end = end + self.penalty * self.forbidden[:-1, -1]
         last = self.is_last[:, :, None] * end
         return torch.cat([last[:, :1] + start, last[:, 1:]], 1)
+
+
+class SkipChainEnergy(Energy):
+    """E^skip(y) = Σ_s Σ_t y_t·A^s y_{t+s}: what it costs that one class comes s positions after
+    another.
+
+    y is (n, T K), A^s is (K, K). With ``ChainEnergy`` beside it each position has a say in those
+    around it, one and s away (Tu, Liu & Gimpel, EMNLP 2020). Exact inference does not know it:
+    descend from the chain's marginals, or choose among its best taggings with ``BestOf``. All
+    weights start at zero, so a new energy is zero.
+
+    Args:
+        n_labels: K, the number of classes of each position.
+        skips: how far apart, each s at least 1.
+
+    >>> energy = SkipChainEnergy(3, skips=(2, 3))
+    >>> y = torch.eye(3)[[0, 2, 2, 1]].reshape(1, 12)
+    >>> energy.bind(Context(torch.zeros(1, 4, 1))).value(y)
+    tensor([0.], grad_fn=<AddBackward0>)
+    """
+
+    def __init__(self, n_labels: int, skips: Sequence[int] = (2, 3)) -> None:
+        super().__init__()
+        self.n_labels = n_labels
+        self.skips = tuple(skips)
+        check_settings(self, n_labels="whole")
+        for skip in self.skips:
+            check_whole(skip, "skips")
+        if not self.skips:
+            raise InputError("skips must name at least one distance, such as (2,); received none.")
+        self.transitions = nn.Parameter(torch.zeros(len(self.skips), n_labels, n_labels))
+
+    def bind(self, context: Context, generator: torch.Generator | None = None) -> SkipProblem:
+        mask = mask_of(context, self)
+        zeros = self.transitions.new_zeros(context.n_rows)
+        return SkipProblem(self.transitions, self.skips, zeros, mask)
+
+    def reset(self, generator: torch.Generator) -> None:
+        nn.init.zeros_(self.transitions)
+
+    def extra_repr(self) -> str:
+        return f"n_labels={self.n_labels}, skips={self.skips}"
+
+
+@dataclass(frozen=True)
+class SkipProblem(RecordProblem):
+    """Σ_s Σ_t y_t·A^s y_{t+s}.
+
+    Attributes:
+        transitions: A, (number of skips, K, K).
+        skips: s.
+        zeros: (n,).
+        mask: (n, T) True where there is a position.
+    """
+
+    transitions: Tensor
+    skips: tuple[int, ...]
+    zeros: Tensor
+    mask: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
+    with_rows = ("zeros", "mask")
+
+    def value(self, y: Tensor) -> Tensor:
+        return self.value_and_gradient(y)[0]
+
+    def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        positions = at_positions(y, self.mask).reshape(*self.mask.shape, -1)
+        said = heard = torch.zeros_like(positions)
+        for skip, table in zip(self.skips, self.transitions, strict=True):
+            if skip < self.mask.shape[1]:
+                said = said + F.pad(F.linear(positions, table)[:, skip:], (0, 0, 0, skip))
+                heard = heard + F.pad(F.linear(positions, table.T)[:, :-skip], (0, 0, skip, 0))
+        gradient = at_positions(said + heard, self.mask)
+        value = sum_positions((said * positions).flatten(1), self.mask.shape[1])
+        return value + self.zeros, gradient.flatten(1)
+
+
+def mask_of(context: Context, energy: Energy) -> Tensor:
+    """Return where a batch has positions, or say that this energy needs some."""
+    if context.mask is None:
+        raise InputError(
+            f"{type(energy).__name__} is for rows with positions, whose features are (n, T, f); "
+            f"received features of shape {tuple(context.features.shape)}."
+        )
+    return context.mask
 
 
 SPANS = {"B": "B", "I": "I", "E": "E", "L": "E", "S": "S", "U": "S", "O": "O"}

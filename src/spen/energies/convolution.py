@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from spen.batch.context import Context
 from spen.batch.positions import at_positions, sum_positions
 from spen.energies.base import Energy, RecordProblem
+from spen.energies.chain import mask_of
 from spen.energies.form import Nonlinearity
 from spen.energies.form import nonlinearity as named_nonlinearity
-from spen.errors import InputError, check_settings, check_whole
+from spen.errors import check_settings, check_whole
 from spen.features import fill_fan_in, fill_normal
 
 
@@ -58,17 +59,13 @@ class ConvolutionEnergy(Energy):
         return self.bias
 
     def bind(self, context: Context, generator: torch.Generator | None = None) -> WindowProblem:
-        if context.mask is None:
-            raise InputError(
-                f"{type(self).__name__} is for rows with positions, whose features are (n, T, f); "
-                f"received features of shape {tuple(context.features.shape)}."
-            )
+        mask = mask_of(context, self)
         return WindowProblem(
-            self.offsets(context).expand(*context.mask.shape, -1),
+            self.offsets(context).expand(*mask.shape, -1),
             self.measurements,
             self.readout,
             self.nonlinearity,
-            context.mask,
+            mask,
         )
 
     def reset(self, generator: torch.Generator) -> None:
@@ -154,28 +151,65 @@ class WindowProblem(RecordProblem):
 
     def _measure(self, y: Tensor) -> Tensor:
         """Return what the window at each position measures, (n, T, m)."""
-        (rows, longest), window = self.mask.shape, self.measurements.shape[1]
-        positions = at_positions(y, self.mask).reshape(rows, longest, -1)
-        padded = F.pad(positions, (0, 0, window // 2, (window - 1) // 2))
-        seen = torch.cat([padded[:, m : m + longest] for m in range(window)], 2)
+        positions = at_positions(y, self.mask).reshape(*self.mask.shape, -1)
+        seen = windows_of(positions, self.measurements.shape[1], self._behind)
         return F.linear(seen, self.measurements.flatten(1)) + self.offsets
+
+    @property
+    def _behind(self) -> int:
+        return self.measurements.shape[1] // 2
 
     def _value(self, measured: Tensor) -> Tensor:
         each = at_positions(self.nonlinearity.value(measured) * self.readout, self.mask)
         return sum_positions(each.flatten(1), self.mask.shape[1])
 
     def _gradient(self, measured: Tensor) -> Tensor:
-        longest, window = self.mask.shape[1], self.measurements.shape[1]
         slopes = at_positions(self.nonlinearity.derivative(measured) * self.readout, self.mask)
-        pulls = F.linear(slopes, self.measurements.flatten(1).T).unflatten(2, (window, -1))
-        # What the window at t says of its m-th position goes to t + m − ⌊M/2⌋.
-        padded = F.pad(pulls, (0, 0, 0, 0, (window - 1) // 2, window // 2))
-        gradient = padded[:, window - 1 : window - 1 + longest, 0]
-        for m in range(1, window):
-            first = window - 1 - m
-            gradient = gradient + padded[:, first : first + longest, m]
+        gradient = said_to_windows(slopes, self.measurements, self._behind)
         return at_positions(gradient, self.mask).flatten(1)
 
     @property
     def is_smooth(self) -> bool:
         return self.nonlinearity.is_smooth
+
+
+def windows_of(positions: Tensor, window: int, behind: int) -> Tensor:
+    """Return what the window of each position holds, (n, T, window K).
+
+    Args:
+        positions: (n, T, K).
+        window: how many positions a window has.
+        behind: how many of them lie before the position itself; beyond the ends are zeros.
+
+    >>> windows_of(torch.tensor([[[1.0], [2.0], [3.0]]]), window=2, behind=1)
+    tensor([[[0., 1.],
+             [1., 2.],
+             [2., 3.]]])
+    """
+    longest = positions.shape[1]
+    padded = F.pad(positions, (0, 0, behind, window - 1 - behind))
+    return torch.cat([padded[:, m : m + longest] for m in range(window)], 2)
+
+
+def said_to_windows(slopes: Tensor, measurements: Tensor, behind: int) -> Tensor:
+    """Return what measurements of the windows of all positions say to each position, (n, T, K):
+    the transpose of measuring ``windows_of`` them.
+
+    Args:
+        slopes: (n, T, m).
+        measurements: (m, window, K).
+        behind: as in ``windows_of``.
+
+    >>> said_to_windows(torch.tensor([[[1.0], [10.0]]]), torch.tensor([[[1.0], [2.0]]]), behind=1)
+    tensor([[[12.],
+             [20.]]])
+    """
+    longest, window = slopes.shape[1], measurements.shape[1]
+    pulls = F.linear(slopes, measurements.flatten(1).T).unflatten(2, (window, -1))
+    # What the window at t says of its m-th position goes to t + m − behind.
+    padded = F.pad(pulls, (0, 0, 0, 0, window - 1 - behind, behind))
+    said = padded[:, window - 1 : window - 1 + longest, 0]
+    for m in range(1, window):
+        first = window - 1 - m
+        said = said + padded[:, first : first + longest, m]
+    return said

@@ -19,6 +19,7 @@ from spen.errors import InputError, check_settings, check_whole
 from spen.inference.base import Inference, Solution, Status
 from spen.inference.discrete.pairwise import check_no_entropy
 from spen.kernels.cpu import chains, machine_code
+from spen.kernels.cuda import chains as on_gpu
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Viterbi(Inference):
     it serves prediction and the hinge alike. Known classes are honoured and forbidden transitions
     never taken; a row that is left without any tagging is an error that names it.
 
-    A start changes nothing. ``steps`` counts positions, and ``gap`` is 0. On the CPU numba makes
-    it many times quicker.
+    A start changes nothing. ``steps`` counts positions, and ``gap`` is 0. Numba on the CPU and
+    Triton on a GPU make it many times quicker.
 
     >>> import torch
     >>> import spen
@@ -52,8 +53,11 @@ class Viterbi(Inference):
     ) -> Solution:
         chain = read_chain(problem, domain, known, "Viterbi")
         kernel = machine_code(chains.best_paths, chains.path_types)
-        if kernel is None or chain.unary.device.type != "cpu":
-            tags, best = best_taggings(chain, 1)
+        if on_gpu.knows_chains(chain.unary):
+            tags, best = on_gpu.best_paths(chain.unary, chain.pairs, chain.lengths)
+            backend = "chain-triton"
+        elif kernel is None or chain.unary.device.type != "cpu":
+            tags, best = _best_taggings(chain, 1)
             tags, best, backend = tags[:, 0], best[:, 0], "general"
         else:
             tags = torch.zeros(chain.mask.shape, dtype=torch.int64)
@@ -144,7 +148,7 @@ class ForwardBackward(Inference):
         known: Tensor | None = None,
     ) -> Solution:
         chain = read_chain(problem, domain, known, "ForwardBackward", self.temperature)
-        sums = _sum(chain.unary, chain.pairs, chain.mask)
+        sums = sum_of_chain(chain.unary, chain.pairs, chain.mask)
         chain.check_possible(sums.logs)
         marginals, _ = sums.marginals(torch.ones_like(sums.logs), of_pairs=False)
         y = at_positions(marginals.flatten(1), chain.mask)
@@ -299,7 +303,7 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, unary: Tensor, pairs: Tensor, mask: Tensor) -> Tensor:
-        ctx.sums = _sum(unary, pairs, mask)
+        ctx.sums = sum_of_chain(unary, pairs, mask)
         return ctx.sums.logs.clone()
 
     @staticmethod
@@ -313,9 +317,12 @@ class _LogPartition(torch.autograd.Function):
         return *ctx.sums.marginals(weights[0], of_pairs=of_pairs), None
 
 
-def _sum(unary: Tensor, pairs: Tensor, mask: Tensor) -> _SumOfRows | _SumOfLogs:
-    """Sum over the taggings of each row: by the kernel where it can, else in logarithms."""
+def sum_of_chain(unary: Tensor, pairs: Tensor, mask: Tensor) -> _SumOfRows | _SumOfLogs | _SumOnGpu:
+    """Sum over the taggings of each row: by a kernel where one can, else in logarithms."""
     unary, pairs = unary.detach(), pairs.detach()
+    if on_gpu.knows_chains(unary):
+        lengths = mask.sum(1)
+        return _SumOnGpu(unary, pairs, lengths, *on_gpu.sum_forwards(unary, pairs, lengths))
     kernel = machine_code(chains.sum_forwards, chains.forward_types)
     if kernel is not None and unary.device.type == "cpu":
         factors, of_positions, is_sound = _factors(unary)
@@ -378,6 +385,23 @@ class _SumOfRows:
         return found.to(self.like), together
 
 
+@dataclass(frozen=True)
+class _SumOnGpu:
+    """What the forward pass of the GPU's kernel has found."""
+
+    unary: Tensor
+    pairs: Tensor
+    lengths: Tensor
+    forward: Tensor
+    logs: Tensor
+    backend = "chain-triton"
+
+    def marginals(self, weights: Tensor, of_pairs: bool) -> tuple[Tensor, Tensor | None]:
+        """Return weighted marginals of positions, and of pairs, summed where these are shared."""
+        found = (self.unary, self.pairs, self.lengths, self.forward, self.logs)
+        return on_gpu.sum_backwards(*found, weights, of_pairs)
+
+
 def _sum_of_logs(unary: Tensor, pairs: Tensor, mask: Tensor) -> _SumOfLogs:
     """Sum over the taggings of each row, in logarithms and all rows at once."""
     forward = [unary[:, 0]]
@@ -415,7 +439,9 @@ class _SumOfLogs:
             before = self.forward[:, t - 1]
             if of_pairs:
                 together = before[:, :, None] + table + ahead[:, None, :] - logs[:, :, None]
-                weighted = torch.exp(together) * (weights * here)[:, None, None]
+                # Beyond the end of a row these are no probabilities, and may be infinite.
+                together = together.masked_fill(~here[:, None, None], -torch.inf)
+                weighted = torch.exp(together) * weights[:, None, None]
                 if len(self.pairs) == 1:
                     weighted = weighted.sum(0, keepdim=True)
                 if self.pairs.shape[1] > 1:
@@ -441,6 +467,19 @@ def best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
 
     Each class of a position keeps the n best ways to it. Where there are fewer, scores are −inf.
     """
+    kernel = machine_code(chains.best_lists, chains.list_types)
+    if kernel is None or chain.unary.device.type != "cpu" or chain.unary.isnan().any():
+        return _best_taggings(chain, n)
+    rows, longest = chain.mask.shape
+    tags = torch.zeros(rows, n, longest, dtype=torch.int64)
+    best = torch.zeros(rows, n, dtype=torch.float64)
+    scores, tables = _doubles(chain.unary), _doubles(chain.pairs)
+    kernel(scores, tables, chain.lengths.numpy(), tags.numpy(), best.numpy())
+    return tags, best.to(chain.unary)
+
+
+def _best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
+    """Return the same by tensor operations, all rows at once."""
     unary, mask = chain.unary, chain.mask
     rows, longest, classes = unary.shape
     score = unary.new_full((rows, classes, n), -torch.inf)

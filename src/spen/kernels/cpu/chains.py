@@ -174,6 +174,80 @@ def best_paths(
             tag = came_from[t, tag]
 
 
+def best_lists(
+    scores: np.ndarray,
+    tables: np.ndarray,
+    lengths: np.ndarray,
+    tags: np.ndarray,
+    best: np.ndarray,
+) -> None:
+    """Fill tags with the n best taggings of each row, the best first, and best with their scores.
+
+    Each class of a position keeps the n best ways to it, in their order; those of the next are
+    merged from such lists.
+
+    Args:
+        scores: (rows, T, K) float64.
+        tables: (rows or 1, T − 1 or 1, K, K) the scores of pairs.
+        lengths: (rows,).
+        tags: (rows, n, T) to be filled, as far as rows go.
+        best: (rows, n) to be filled; −inf where there are fewer taggings.
+    """
+    classes, n = scores.shape[2], best.shape[1]
+    came_from = np.empty((scores.shape[1], classes, n), np.int64)
+    here, before = np.empty((classes, n)), np.empty((classes, n))
+    # Of each list, the place and the score of what is not taken yet.
+    next_one, heads = np.empty(classes, np.int64), np.empty(classes)
+    for row in range(scores.shape[0]):
+        of_row = row if tables.shape[0] > 1 else 0
+        for k in range(classes):
+            for i in range(n):
+                here[k, i] = -np.inf
+            here[k, 0] = scores[row, 0, k]
+        for t in range(1, lengths[row]):
+            table = tables[of_row, t - 1 if tables.shape[1] > 1 else 0]
+            for k in range(classes):
+                for i in range(n):
+                    before[k, i] = here[k, i]
+            for k in range(classes):
+                for j in range(classes):
+                    next_one[j], heads[j] = 0, before[j, 0] + table[j, k]
+                for i in range(n):
+                    origin = 0
+                    for j in range(1, classes):
+                        if heads[j] > heads[origin]:
+                            origin = j
+                    top = heads[origin]
+                    came_from[t, k, i] = origin * n + next_one[origin]
+                    if top == -np.inf:
+                        # Nothing is left, here and behind.
+                        for rest in range(i, n):
+                            here[k, rest] = -np.inf
+                            came_from[t, k, rest] = 0
+                        break
+                    here[k, i] = top + scores[row, t, k]
+                    place = next_one[origin] + 1
+                    next_one[origin] = place
+                    heads[origin] = (
+                        before[origin, place] + table[origin, k] if place < n else -np.inf
+                    )
+        for k in range(classes):
+            next_one[k] = 0
+        for i in range(n):
+            top, tag = -np.inf, 0
+            for k in range(classes):
+                if next_one[k] < n and here[k, next_one[k]] > top:
+                    top, tag = here[k, next_one[k]], k
+            best[row, i] = top
+            place = next_one[tag] if top > -np.inf else 0
+            next_one[tag] += 1
+            for t in range(lengths[row] - 1, -1, -1):
+                tags[row, i, t] = tag
+                if t > 0:
+                    way = came_from[t, tag, place]
+                    tag, place = way // n, way % n
+
+
 def forward_types() -> tuple[Any, ...]:
     """Return arguments of ``sum_forwards`` that tell their types."""
     factors, tables, lengths, row = _no_rows()
@@ -190,6 +264,12 @@ def path_types() -> tuple[Any, ...]:
     """Return arguments of ``best_paths`` that tell their types."""
     scores, tables, lengths, row = _no_rows()
     return scores, tables, lengths, np.zeros((0, 1), np.int64), row
+
+
+def list_types() -> tuple[Any, ...]:
+    """Return arguments of ``best_lists`` that tell their types."""
+    scores, tables, lengths, _ = _no_rows()
+    return scores, tables, lengths, np.zeros((0, 1, 1), np.int64), np.zeros((0, 1))
 
 
 def _no_rows() -> tuple[np.ndarray, ...]:

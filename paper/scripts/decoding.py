@@ -1,0 +1,89 @@
+"""What decoding takes: taggers with a chain and with windows beside a local one, as ratios.
+
+    python paper/scripts/decoding.py [--device cpu] [--sentences 512] [--seconds 5]
+
+Sentences of random words, as long as tweets and as those of CoNLL-2000. Each tagger has the same
+feature network (words, characters, a recurrent layer); it is fitted for one epoch, for what it has
+learned does not matter. A call takes sentences that are encoded already through the feature network
+to the best tagging of each; of the local tagger that is a forward pass and an argmax. Calls take
+turns; the ratio is that of the quickest rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+import spen
+from spen.batch.context import Context
+from spen.features import evaluating
+from spen_paper.bench.timing import interleave
+
+SHAPES = {"tweets, 25 tags": (15, 25), "CoNLL-2000, 23 tags": (24, 23), "45 tags": (24, 45)}
+"""The mean length of sentences, and how many tags there are."""
+
+CHAIN = spen.LocalEnergy.unsized() + spen.ChainEnergy.unsized()
+WINDOWS = CHAIN + spen.ConvolutionEnergy.unsized()
+STEPS = spen.Stopping(5, 0.0, 0.0)
+KINDS = {
+    "local": {"energy": "local"},
+    "chain": {"energy": "chain"},
+    "chain + convolution, 5 steps of descent": {"energy": "chain+convolution"},
+    "chain + convolution, best of 16": {
+        "energy": WINDOWS,
+        "objective": spen.NBestLikelihood(16),
+        "inference": spen.BestOf(16),
+    },
+    "chain + convolution, 5 structured steps": {
+        "energy": WINDOWS,
+        "objective": spen.UnrolledLikelihood(entropy=1.0),
+        "inference": spen.StructuredDescent(spen.MirrorDescent(2.0, 0.0), STEPS),
+    },
+}
+
+
+def main() -> None:
+    """Print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--sentences", type=int, default=512)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each shape")
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore")
+    device, rng = torch.device(chosen.device), np.random.default_rng(0)
+    print(f"{torch.get_num_threads()} threads, {device}; milliseconds, and how many times local")
+    for title, (mean, tags) in SHAPES.items():
+        lengths = rng.poisson(mean - 1, chosen.sentences) + 1
+        X = [[f"word{k}" for k in rng.integers(3000, size=length)] for length in lengths]
+        y = [[f"tag{k}" for k in rng.integers(tags, size=length)] for length in lengths]
+        calls = {name: call(X, y, settings, chosen.device) for name, settings in KINDS.items()}
+        times = interleave(calls, device, rounds=25, seconds=chosen.seconds)
+        quickest = {name: 1e3 * min(each) for name, each in times.seconds.items()}
+        print(f"\n{title}: {chosen.sentences} sentences, {sum(lengths)} words")
+        for name, each in quickest.items():
+            print(f"  {name:42}{each:9.2f} ({each / quickest['local']:.2f}x)", flush=True)
+
+
+def call(X: list[list[str]], y: list[list[str]], settings: dict, device: str) -> Callable[[], None]:
+    """Return a function that decodes all sentences with a tagger of these settings."""
+    made = spen.SPENTagger(**settings, epochs=1, batch_size=64, device=device, random_state=0)
+    predictor = made.fit(X[:128], y[:128]).predictor_
+    inputs = predictor.encoder.encode(X).to(torch.device(device))
+    batches = [inputs.batch(rows, fill=True) for rows in inputs.in_order(8192, False)]
+
+    @torch.no_grad()
+    def decode() -> None:
+        with evaluating(predictor.model):
+            for batch in batches:
+                features = predictor.model.features.of(batch)
+                predictor.best(Context(features, mask=batch.mask))
+
+    return decode
+
+
+if __name__ == "__main__":
+    main()

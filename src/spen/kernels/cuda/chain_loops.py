@@ -1,0 +1,120 @@
+"""Loops over the positions of chains, in Triton: a program takes one row from its first position to
+its last, the scores of its classes in registers.
+
+Sums over taggings are made in logarithms, with the largest taken out at each position, so that any
+scores are within range. What is not there is −inf.
+"""
+
+# Triton reads these functions; its annotations describe neither its types nor its branches.
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportGeneralTypeIssues=false
+# pyright: reportOperatorIssue=false, reportPossiblyUnboundVariable=false
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _log_sum(values, axis: tl.constexpr):
+    """Return the logarithm of the sum of exponentials along an axis; −inf where all are."""
+    largest = tl.max(values, axis)
+    largest = tl.where(largest == float("-inf"), 0.0, largest)
+    return tl.log(tl.sum(tl.exp(values - tl.expand_dims(largest, axis)), axis)) + largest
+
+
+@triton.jit
+def _table(tables, at, k, n_classes):
+    """Load one table of pairs, (from, to)."""
+    real = (k < n_classes)[:, None] & (k < n_classes)[None, :]
+    within = k[:, None] * n_classes + k[None, :]
+    return tl.load(tables + at + within, mask=real, other=float("-inf"))
+
+
+@triton.jit
+def sum_forwards(
+    unary, tables, lengths, forward, logs, longest, n_classes, of_row, of_position,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Fill forward (n, T, K) and logs (n,): what ends in each class of each position, and all."""
+    row, k = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    length, real = tl.load(lengths + row), k < n_classes
+    at = row * longest * n_classes + k
+    reached = tl.load(unary + at, mask=real, other=float("-inf"))
+    tl.store(forward + at, reached, mask=real)
+    table = _table(tables, row * of_row, k, n_classes)
+    for t in range(1, length):
+        if of_position > 0:
+            table = _table(tables, row * of_row + (t - 1) * of_position, k, n_classes)
+        at += n_classes
+        here = tl.load(unary + at, mask=real, other=float("-inf"))
+        reached = _log_sum(reached[:, None] + table, 0) + here
+        tl.store(forward + at, reached, mask=real)
+    tl.store(logs + row, _log_sum(reached, 0))
+
+
+@triton.jit
+def sum_backwards(
+    unary, tables, lengths, forward, logs, weights, marginals, pairs,
+    longest, n_classes, of_row, of_position, pairs_of_row, pairs_of_position,
+    WIDTH: tl.constexpr, OF_PAIRS: tl.constexpr,
+):  # fmt: skip
+    """Fill the weighted marginals of positions (n, T, K), and those of pairs: of each two
+    neighbours, or summed over the positions of each row."""
+    row, k = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    length, real = tl.load(lengths + row), k < n_classes
+    log, weight = tl.load(logs + row), tl.load(weights + row)
+    at = (row * longest + length - 1) * n_classes + k
+    before = tl.load(forward + at, mask=real, other=float("-inf"))
+    tl.store(marginals + at, tl.exp(before - log) * weight, mask=real)
+    table = _table(tables, row * of_row, k, n_classes)
+    behind = tl.where(real, 0.0, float("-inf")).to(before.dtype)
+    within, both = k[:, None] * n_classes + k[None, :], real[:, None] & real[None, :]
+    together = tl.zeros([WIDTH, WIDTH], before.dtype)
+    for back in range(1, length):
+        t = length - back
+        if of_position > 0:
+            table = _table(tables, row * of_row + (t - 1) * of_position, k, n_classes)
+        ahead = table + (tl.load(unary + at, mask=real, other=float("-inf")) + behind)[None, :]
+        at -= n_classes
+        before = tl.load(forward + at, mask=real, other=float("-inf"))
+        if OF_PAIRS:
+            share = tl.exp(before[:, None] + ahead - log) * weight
+            if pairs_of_position > 0:
+                place = row * pairs_of_row + (t - 1) * pairs_of_position + within
+                tl.store(pairs + place, share, mask=both)
+            else:
+                together += share
+        behind = _log_sum(ahead, 1)
+        tl.store(marginals + at, tl.exp(before + behind - log) * weight, mask=real)
+    if OF_PAIRS and pairs_of_position == 0:
+        tl.store(pairs + row * pairs_of_row + within, together, mask=both)
+
+
+@triton.jit
+def best_paths(
+    unary, tables, lengths, came_from, tags, best, longest, n_classes, of_row, of_position,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Fill tags (n, T) with the classes of highest total score, and best (n,) with that."""
+    row, k = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    length, real = tl.load(lengths + row), k < n_classes
+    first = row * longest * n_classes
+    at = first + k
+    reached = tl.load(unary + at, mask=real, other=float("-inf"))
+    table = _table(tables, row * of_row, k, n_classes)
+    for t in range(1, length):
+        if of_position > 0:
+            table = _table(tables, row * of_row + (t - 1) * of_position, k, n_classes)
+        at += n_classes
+        ways = reached[:, None] + table
+        tl.store(came_from + at, tl.argmax(ways, 0).to(tl.int32), mask=real)
+        here = tl.load(unary + at, mask=real, other=float("-inf"))
+        reached = tl.max(ways, 0) + here
+    tl.store(best + row, tl.max(reached, 0))
+    tag = tl.argmax(reached, 0).to(tl.int32)
+    # What one thread has written another reads.
+    tl.debug_barrier()
+    for back in range(0, length):
+        t = length - 1 - back
+        tl.store(tags + row * longest + t, tag.to(tl.int64))
+        if t > 0:
+            tag = tl.load(came_from + first + t * n_classes + tag)
