@@ -45,7 +45,7 @@ class Transformer(Features):
         super().__init__()
         one_of(pool, POOLS, "pool")
         check_whole(seed, "seed", least=0)
-        from transformers import AutoConfig, AutoModel
+        from transformers import AutoConfig, AutoModel  # pyright: ignore[reportMissingImports]
 
         if not isinstance(config, dict) or "model_type" not in config:
             raise InputError(
@@ -71,7 +71,7 @@ class Transformer(Features):
             pool: as for the class.
         """
         require("transformers", "encoders")
-        from transformers import AutoModel
+        from transformers import AutoModel  # pyright: ignore[reportMissingImports]
 
         with torch.random.fork_rng([]):  # it draws what a file lacks
             found = AutoModel.from_pretrained(name, trust_remote_code=False)

@@ -69,6 +69,8 @@ class LetterNetwork(SequenceFeatures):
         return F.grid_sample(images, grid, align_corners=False)
 
     def reset(self, generator: torch.Generator) -> None:
-        for layer in (*self.filters, self.last):
-            fill_fan_in(layer.weight, generator, HE)
-            nn.init.zeros_(layer.bias)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                fill_fan_in(layer.weight, generator, HE)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)

@@ -94,7 +94,7 @@ def _read(i: int, sentence: Any) -> tuple[str, Any]:
 
 def _array(i: int, sentence: Any) -> np.ndarray:
     try:
-        array = np.asarray(sentence)
+        array: np.ndarray = np.asarray(sentence)
     except (ValueError, TypeError, RuntimeError):
         array = np.empty((), object)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
