@@ -14,7 +14,7 @@ import pytest
 import spen
 from spen_paper import fits
 from spen_paper.figures import mean_and_deviation
-from spen_paper.studies import known
+from spen_paper.studies import known, noise, questions
 from spen_paper.tables import table1
 
 ROOT = Path(__file__).parents[2]
@@ -177,3 +177,74 @@ def test_what_readme_says_of_known_labels_is_in_the_records():
     for name, words in zip(known.MADE, (half, told, scores), strict=True):
         mean = float(known._means(found, name, "50 %")[0])
         assert float(words) == pytest.approx(mean, abs=6e-4)
+
+
+def test_what_readme_says_of_known_labels_on_bibtex_is_in_the_records():
+    text = " ".join((ROOT / "README.md").read_text().split())
+    [numbers_of] = re.findall(r"on Bibtex (\.\d+), (\.\d+) and (\.\d+)\.", text)
+    found = known_records("bibtex")
+    for name, words in zip(("spen", "local", "conditional"), numbers_of, strict=True):
+        mean = float(known._means(found, name, "50 %")[0])
+        assert float(words) == pytest.approx(mean, abs=6e-5)
+
+
+PLANTED = {"yeast": "Yeast", "bibtex": "Bibtex", "delicious": "Delicious",
+           "debian-tags": "Debian tags"}  # fmt: skip
+
+
+def planted_records(dataset: str) -> dict[str, dict]:
+    found = [record for record in lines_of("noise") if record["dataset"] == dataset]
+    assert {record["seed"] for record in found} == {0}
+    return {record["method"]: record for record in found}
+
+
+@pytest.mark.parametrize(("first", "second"), [("yeast", "bibtex"), ("delicious", "debian-tags")])
+def test_tables_of_planted_errors_are_those_of_their_records(first, second):
+    both = planted_records(first), planted_records(second)
+    by_title = {title: name for name, title in noise.TITLES.items()}
+    rows = table("docs/reproduce.md", f"| | {PLANTED[first]}: precision |")
+    assert len(rows) == len(noise.TITLES) + 1
+    for title, *figures in rows:
+        wanted = [
+            each[by_title[title]]["metrics"][name] if title in by_title else each["spen"]["chance"]
+            for each in both
+            for name in noise.METRICS
+        ]
+        assert figures == [f"{value:.1f}" for value in wanted], title
+
+
+def test_planted_errors_in_short_are_those_of_their_records():
+    rows = table("docs/classifier.md", "| | label_issues | cleanlab, label-wise scores |")
+    assert len(rows) == len(PLANTED)
+    for (words, *figures), dataset in zip(rows, PLANTED, strict=True):
+        found = planted_records(dataset)
+        assert words == f"{PLANTED[dataset]} ({found['spen']['planted']:,} errors)"
+        names = ("spen", "cleanlab-mlp", "cleanlab-spen")
+        assert figures == [f"{found[name]['metrics']['precision']:.1f}" for name in names]
+    text = " ".join((ROOT / "README.md").read_text().split())
+    [(least, most)] = re.findall(r"found ([\d.]+) to ([\d.]+) times as often as by cleanlab", text)
+    ratios = []
+    for dataset in PLANTED:
+        found = {name: r["metrics"]["precision"] for name, r in planted_records(dataset).items()}
+        ratios.append(found.pop("spen") / max(found.values()))
+    assert (least, most) == (f"{min(ratios):.1f}", f"{max(ratios):.1f}")
+
+
+@pytest.mark.parametrize("dataset", ["delicious", "debian-tags"])
+def test_tables_of_questions_are_those_of_their_records(dataset):
+    found: dict[int, dict[str, dict]] = {}
+    for record in lines_of("questions", f"records-{dataset}.jsonl"):
+        key = questions._key(record["method"], record["settings"]["asked"])
+        found.setdefault(record["seed"], {})[key] = record
+    seeds = list(found.values())
+    scores = {
+        name: {n: questions._mean_of(seeds, name, n) for n in questions.ASKED}
+        for name in questions.STRATEGIES
+    }
+    printed = printed_rows(questions.table(scores, "log_loss"))
+    rows = table("docs/classifier.md", f"| log loss after | {PLANTED[dataset]}: ours |")
+    assert [row[0] for row in rows] == [str(n) for n in questions.ASKED]
+    for count, *figures in rows:
+        ours, doubt, chance, gap, _ = printed[count][1:]
+        assert [figure.strip("*") for figure in figures[:3]] == [ours, doubt, chance]
+        assert figures[3] == ("" if count == "0" else gap)

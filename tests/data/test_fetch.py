@@ -84,7 +84,7 @@ def serve(monkeypatch):
     servers = []
 
     def start(*behaviours, files=(FILE,)):
-        entry = Entry("set", "For tests.", 1, 1, 1, 1, files)
+        entry = Entry("set", "For tests.", n_train=1, n_test=1, n_labels=1, files=files)
         monkeypatch.setitem(catalog.ENTRIES, "set", entry)
         servers.append(Server(*behaviours))
         return servers[-1]
@@ -412,7 +412,7 @@ def test_two_at_once_do_not_write_into_one_file(serve, tmp_path):
     server = serve(slow, good)
     first = threading.Thread(target=get, args=(server, tmp_path))
     first.start()
-    met.wait()
+    assert met.wait(60), "the first never asked the server"
     try:
         with pytest.raises(FetchError, match="Another process is writing"):
             get(server, tmp_path)
