@@ -17,7 +17,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/inference/discrete",
         "tests/inference/test_solvers.py",
     ),
-    "src/spen/objectives/*.py": ("tests/objectives", "tests/inference/test_backward.py"),
+    "src/spen/objectives/*.py": (
+        "tests/objectives",
+        "tests/inference/test_backward.py",
+        "tests/inference/discrete",
+    ),
     "src/spen/estimators/decoding.py": ("tests/test_decoding.py", "tests/test_metric_setting.py"),
     "src/spen/estimators/calibration.py": ("tests/test_calibration.py",),
 }
