@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class Problem(ABC):
     """A function of y for a batch: one number per example, differentiable in y.
 
+        value: y (n, L) → E(y) (n,),   gradient: y (n, L) → ∇E(y) (n, L)
+
     Subclasses give ``value`` and ``select``; ``gradient`` falls back on autograd.
     Problems add: ``problem + other``.
 

@@ -32,7 +32,8 @@ class Question:
         label: its name.
         index: its column.
         probability: that it is on, by ``predict_proba``.
-        gain: the entropy that the answer is expected to take off the other labels, in nats.
+        gain: the entropy that the answer is expected to take off the other labels, in nats,
+            Σ_i H(E p_i) − E H(p_i): E is over both answers, p_i what label i then has.
 
     >>> print(Question("sun", 3, 0.25, 0.125))
     sun: 25 % likely; the answer tells 0.125 nats about the others

@@ -35,7 +35,7 @@ and other than −inf it leaves no nan in gradients."""
 class ChainMarginals(Domain):
     """The marginals of distributions over the taggings of chains: of positions and of pairs.
 
-    y is flat, (n, T (K + K²)): of each position the probability of its K classes, then those of the
+    y is flat, (n, width) with a width of T (K + K²): of each position the probability of its K classes, then those of the
     K² pairs (j, k) that it has class k and the one before it class j. The pairs of position 0 are
     zero. For chains such numbers belong to a distribution wherever they agree with each other.
 
