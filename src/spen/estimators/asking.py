@@ -28,12 +28,15 @@ Ending = tuple[Tensor, Tensor]
 class Question:
     """A label of a row that a person may be asked about, and what the answer is expected to tell.
 
+        gain = Σ_i [H(E p_i) − E H(p_i)]
+
+    where p_i is the probability of another label i once the answer is known, and E is over answers.
+
     Attributes:
         label: its name.
         index: its column.
         probability: that it is on, by ``predict_proba``.
-        gain: the entropy that the answer is expected to take off the other labels, in nats,
-            Σ_i H(E p_i) − E H(p_i): E is over both answers, p_i what label i then has.
+        gain: the entropy that the answer is expected to take off the other labels, in nats.
 
     >>> print(Question("sun", 3, 0.25, 0.125))
     sun: 25 % likely; the answer tells 0.125 nats about the others
