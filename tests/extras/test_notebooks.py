@@ -82,6 +82,9 @@ def test_an_example_that_fails_or_warns_stops_the_site(notebooks, tmp_path):
     script.write_text('"""Bad\n\nIt fails."""\n\n# %%\n1 / 0\n')
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
         notebooks.make(script)
+    script.write_text('"""Bad\n\nIt fails."""\n\n# %%\n# !ls nowhere\n# !ls\n')
+    with pytest.raises(CellExecutionError, match="this command failed"):
+        notebooks.make(script)
     script.write_text('"""Bad\n\nIt warns."""\n\n# %%\nimport warnings\n\nwarnings.warn("odd")\n')
     with pytest.raises(RuntimeError, match=r"bad\.py warns: .*odd"):
         notebooks.make(script)
