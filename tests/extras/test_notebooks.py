@@ -38,6 +38,7 @@ def pictures(notebook) -> int:
 def test_the_tutorial_from_a_table_to_a_page(notebooks, tmp_path):
     said = outputs(notebooks.run(notebooks.read(notebooks.EXAMPLES / "tutorial.py"), tmp_path))
     assert "Wrote photos.spen" in said
+    assert re.search(r"columns of text +│ caption ", said)
     assert float(re.search(r"example_f1 +\S+ +([\d.]+)", said)[1]) > 60
     assert (tmp_path / "photos.html").stat().st_size > 100_000
     assert "about the others" in said

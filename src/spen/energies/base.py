@@ -259,6 +259,14 @@ class Energy(nn.Module):
         super().__init_subclass__(**settings)
         keep_arguments(cls)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "n_labels":
+            raise AttributeError(
+                f"{type(self).__name__} does not say how many labels it is for. Write "
+                "self.n_labels = n_labels in its __init__."
+            )
+        return super().__getattr__(name)
+
     def forward(self, features: Tensor, y: Tensor) -> Tensor:
         """Return the energy of each row: features (n, f), y (n, L) → (n,)."""
         return self.bind(Context(features)).value(y)
