@@ -23,6 +23,9 @@ EXAMPLES = DOCS.parent / "examples"
 PAGES = DOCS / "gallery"
 TEXT = "# %% [markdown]"
 _MARK = re.compile(r"^# %%.*\n", re.M)
+_COMMAND = re.compile(r"^!(.+)$", re.M)
+# A command that fails says so, and Jupyter goes on: here it must not.
+_UNLESS_IT_FAILS = r"\g<0>\nassert not _exit_code, 'this command failed'"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?[\w-]+\.(?:md|py)[^)]*\)")
 
@@ -73,8 +76,15 @@ def run(notebook: Any, folder: Path) -> Any:
     with tempfile.TemporaryDirectory() as sockets:
         # By files in a folder of one's own: no ports, which others on the machine could reach.
         talk = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+        shown = [cell.source for cell in notebook.cells]
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.source = _COMMAND.sub(_UNLESS_IT_FAILS, cell.source)
         client = NotebookClient(notebook, timeout=300, resources=where, config=talk)
-        return client.execute(env=os.environ | alone)
+        client.execute(env=os.environ | alone)
+    for cell, source in zip(notebook.cells, shown, strict=True):
+        cell.source = source
+    return notebook
 
 
 def page(notebook: Any, name: str) -> str:

@@ -26,6 +26,7 @@ SCENES = {  # what is to see, and how likely; what people write below; the month
 }
 TAGS = ["sea", "sun", "sand", "boat", "sunset", "snow", "mountain", "forest", "city", "rain"]
 TAGS, PLACES = [*TAGS, "night"], ["south", "north", ""]
+OPENINGS = ["again", "at last", "today", "early", "much"]
 
 
 def photos(count: int, seed: int) -> pd.DataFrame:
@@ -34,7 +35,8 @@ def photos(count: int, seed: int) -> pd.DataFrame:
     rows = []
     for _ in range(count):
         chances, words, month = SCENES[rng.choice(list(SCENES))]
-        caption = " and ".join(rng.choice(words.split(), 2, replace=False))
+        seen = " and ".join(rng.choice(words.split(), 3, replace=False))
+        caption = f"{rng.choice(OPENINGS)}, {seen}"
         tags = [tag for tag in TAGS if rng.random() < chances.get(tag, 0.02)]
         month, day = (month + rng.integers(-2, 3)) % 12 + 1, rng.integers(1, 29)
         place, caption = rng.choice(PLACES), caption if rng.random() < 0.8 else "no words"
@@ -129,7 +131,7 @@ print(table.iloc[issues.row[0]].to_dict(), tags[issues.row[0]])
 table = pd.read_csv("photos.csv")
 tags = [[*filter(None, cell.split(";"))] for cell in table.pop("tags").fillna("")]
 again = spen.SPENClassifier(preset="fast", random_state=0).fit(table, tags)
-print(again.predict_labels(photo))
+print(again.predict_labels(pd.read_csv("more.csv").head(3)))
 
 # %% [markdown]
 # From here: all of [the classifier](../classifier.md), [tables](../tables.md) of every kind, how to

@@ -28,8 +28,19 @@ def find(name: str):
 
 
 KINDS = (spen.Energy, spen.Objective, spen.Inference, spen.Rule, spen.Domain, spen.Features)
-FORMULA = re.compile(r"\S .*[=←∝→∩/] ?\S")
-SHAPES = re.compile(r"\((?:n|rows|m|L|terms|steps)(?:, [\w ]+)*,?\)")
+FORMULA = re.compile(r"\S .*[=≤←∝→∩/] ?\S")
+SHAPES = re.compile(r"\((?:n|rows|m|L|terms|steps|rank)(?:, [\w ]+)*,?\)")
+RECORDS = {
+    *("Comparison", "Context", "Dataset", "Diagnosis", "History", "LabelIssues", "Solution"),
+    *("Split", "Stage", "Status", "Stopping", "Tagging", "UnsizedEnergy", "limits"),
+}
+"""Names that hold what others computed, or settings: they have no formula, and some no shapes."""
+DEEDS = {"check_energy", "hold_out", "load", "load_dataset", "ray.predict", "register", "train"}
+"""Names that do what no formula says."""
+NO_ARRAYS = {"Detached", "Implicit", "Question", "Truncated", "Unrolled", "entity_f1"}
+"""Names with a formula, of which nothing has a shape of its own."""
+NEITHER = {"TableEncoder", "forbidden_transitions"}
+"""Rules about words: sentences say them."""
 
 
 def test_the_reference_lists_all_names_and_no_others():
@@ -56,6 +67,28 @@ def test_a_name_is_explained_and_has_an_example(name):
     assert "__doc__" not in vars(explained) or vars(explained)["__doc__"] is words
 
 
+def lacks(name: str) -> set[str]:
+    thing = find(name)
+    words = (thing if isinstance(thing, type) or callable(thing) else type(thing)).__doc__
+    # Examples print equations and shapes as well.
+    found = {"formula": FORMULA.search(words.split(">>>")[0]), "shapes": SHAPES.search(words)}
+    if "Size([" in words or ".shape" in words:
+        found["shapes"] = True
+    return {what for what, there in found.items() if not there}
+
+
+def is_error(name: str) -> bool:
+    return isinstance(find(name), type) and issubclass(find(name), Exception)
+
+
+def test_every_name_has_a_formula_and_shapes_where_there_are_any():
+    without = {name: what for name in names() if not is_error(name) and (what := lacks(name))}
+    excused = RECORDS | DEEDS | NO_ARRAYS | NEITHER
+    assert {*without} <= excused, {name: without[name] for name in {*without} - excused}
+    assert excused <= names()
+    assert not [name for name in NO_ARRAYS if "formula" in lacks(name)]
+
+
 def computing() -> list[str]:
     found = {name: find(name) for name in names()}
     classes = [name for name, each in found.items() if isinstance(each, type)]
@@ -63,8 +96,5 @@ def computing() -> list[str]:
     return sorted([*scores, *(name for name in classes if issubclass(found[name], KINDS))])
 
 
-@pytest.mark.parametrize("name", computing())
-def test_what_computes_has_a_formula_and_shapes(name):
-    words = find(name).__doc__
-    assert FORMULA.search(words.split(">>>")[0]), f"spen.{name} has no formula"
-    assert SHAPES.search(words) or "Size([" in words, f"spen.{name} says no shapes"
+def test_what_computes_is_never_excused():
+    assert not {*computing()} & (RECORDS | DEEDS | NO_ARRAYS | NEITHER)

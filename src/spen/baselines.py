@@ -87,6 +87,8 @@ def _is_settled(losses: Sequence[float]) -> bool:
 class BRClassifier(_Linear):
     """Binary relevance: an independent logistic regression for each label, all at once.
 
+        P(y_i = 1 | x) = σ(−b_i·x − b0_i),   x (n, d), y (n, L)
+
     Args:
         C: the inverse strength of the l2 regularisation, as in scikit-learn; "auto" chooses
             it on held-out rows.
@@ -109,7 +111,9 @@ class BRClassifier(_Linear):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LRClassifier(_Linear):
-    """Low-rank weights: scores V U x, of fewer dimensions than there are labels.
+    """Low-rank weights: scores V U x (and biases), of fewer dimensions than there are labels.
+
+        P(y_i = 1 | x) = σ(−V_i·U x),   x (n, d), U (rank, d), V (L, rank)
 
     The model of Yu, Jain, Kar & Dhillon, "Large-scale Multi-label Learning with Missing
     Labels", ICML 2014: the loss of each label, with a ridge on both factors. They alternate
@@ -150,6 +154,8 @@ class LRClassifier(_Linear):
 class MLPClassifier(NetworkClassifier):
     """A feed-forward network: the features and the local energy of a SPEN, without the rest.
 
+        P(y_i = 1 | x) = σ(−b_i·F(x) − b0_i),   x (n, d), y (n, L)
+
     The settings of its network are those of ``SPENClassifier``, with the same defaults.
 
     Args:
@@ -174,8 +180,10 @@ class MLPClassifier(NetworkClassifier):
 class DMFClassifier(NetworkClassifier):
     """Deep mean field: unrolled mean-field steps of a fully connected pairwise CRF.
 
+        y ← σ(−∇E(y)),   E(y) = y·A(x) y + s(x)·y,   A(x) = Σ_k h_k(x) A_k,   y (n, L)
+
     The paper's appendix: unaries from a trained MLP, which are then clamped; pairwise factors
-    A(x) = Σ_k h_k(x) A_k; a fixed number of parallel mean-field updates from y = ½; the
+    A(x); a fixed number of parallel mean-field updates from y = ½; the
     likelihood of the last one, differentiated through all of them. It has L² parameters.
 
     Args:
@@ -224,6 +232,8 @@ class DMFClassifier(NetworkClassifier):
 class PRLRClassifier(NetworkClassifier):
     """A network for labels that are partly missing: ones are trusted, zeros are not.
 
+        P(marked_i = 1 | x) = (1 − m) P(y_i = 1 | x),   marks and y (n, L)
+
     The paper's missing-label row is the posterior-regularised low-rank model of Lin et al.
     (2014). Here a label that is on is marked with probability 1 − m, independently (Elkan &
     Noto, "Learning Classifiers from Only Positive and Unlabeled Data", KDD 2008), and the
@@ -252,6 +262,8 @@ class PRLRClassifier(NetworkClassifier):
 @dataclass(eq=False, repr=False, kw_only=True)
 class KnownLabelsClassifier(NetworkClassifier):
     """A feed-forward network of x and the known labels: it infers the rest without an energy.
+
+        P(y_i = 1 | x, known) = σ(f_i(x, [known = 1], [known = 0])),   known (n, L)
 
     Its inputs are x and two vectors more, which mark the labels that are known to be on and those
     known to be off. In training each row is told a random part of its labels, a share drawn evenly
@@ -357,6 +369,8 @@ def _decays(C: Any, tried: Sequence[float], shape: Shape) -> tuple[float, ...]:
 class LocalTagger(Tagger):
     """A tagger whose tags know nothing of each other: the network of a ``SPENTagger`` alone.
 
+        P(y_t = k | x) = softmax_k(−b_k·F(x)_t − b0_k),   F(x) (rows, T, f)
+
     It minimises the log loss of each tag. Forbidden transitions hold for its predictions too. The
     settings are those of ``SPENTagger``.
 
@@ -373,6 +387,8 @@ class LocalTagger(Tagger):
 class CRFTagger(Tagger):
     """A linear-chain conditional random field, P(y) ∝ exp(−E(y)), by its exact likelihood.
 
+        loss = E(ȳ) + log Σ_y exp(−E(y)),   y (rows, T K) over all taggings
+
     The settings are those of ``SPENTagger``.
 
     >>> X, y = [["a", "dog"], ["the", "dog", "barks"]] * 4, [["D", "N"], ["D", "N", "V"]] * 4
@@ -387,6 +403,8 @@ class CRFTagger(Tagger):
 @dataclass(eq=False, repr=False, kw_only=True)
 class StructuredSVMTagger(Tagger):
     """A structured support vector machine on a chain: the margin of a tagging is its wrong tags.
+
+        loss = max_y [Δ(y, ȳ) − E(y)] + E(ȳ),   y (rows, T K) over all taggings
 
     The settings are those of ``SPENTagger``.
 

@@ -42,6 +42,8 @@ PARTS = ("features", "local", "global")
 class SPEN(nn.Module):
     """A structured prediction energy network E(F(x), y) over a domain of outputs.
 
+        ŷ = argmin_y E(F(x), y) over the domain, (n, L)
+
     Args:
         features: the feature network F: spen's own, any nn.Module from (n, …) inputs to (n, width)
             features, which keeps its weights, or a function that returns one, called under the

@@ -338,6 +338,20 @@ def test_check_energy_names_the_fault(fault, words):
     assert isinstance(caught.value, AssertionError)
 
 
+def test_an_energy_that_does_not_say_its_size_is_told_how():
+    class NoSize(spen.Energy):
+        def __init__(self, n_labels):
+            super().__init__()
+
+        def forward(self, features, y):
+            return y.sum(1)
+
+    for use in (spen.check_energy, lambda energy: spen.LocalEnergy(3, 4) + energy):
+        with pytest.raises(AttributeError, match=r"NoSize .* self.n_labels = n_labels"):
+            use(NoSize(4))
+    assert not hasattr(NoSize(4), "n_labels")
+
+
 def test_sums_must_agree_on_sizes():
     with pytest.raises(spen.InputError, match="same labels: LocalEnergy has 4, LabelEnergy has 5"):
         spen.LocalEnergy(3, 4) + spen.LabelEnergy(5, 2)

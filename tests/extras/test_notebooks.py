@@ -38,6 +38,7 @@ def pictures(notebook) -> int:
 def test_the_tutorial_from_a_table_to_a_page(notebooks, tmp_path):
     said = outputs(notebooks.run(notebooks.read(notebooks.EXAMPLES / "tutorial.py"), tmp_path))
     assert "Wrote photos.spen" in said
+    assert re.search(r"columns of text +│ caption ", said)
     assert float(re.search(r"example_f1 +\S+ +([\d.]+)", said)[1]) > 60
     assert (tmp_path / "photos.html").stat().st_size > 100_000
     assert "about the others" in said
@@ -81,6 +82,9 @@ def test_an_example_that_fails_or_warns_stops_the_site(notebooks, tmp_path):
     script = tmp_path / "bad.py"
     script.write_text('"""Bad\n\nIt fails."""\n\n# %%\n1 / 0\n')
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        notebooks.make(script)
+    script.write_text('"""Bad\n\nIt fails."""\n\n# %%\n# !ls nowhere\n# !ls\n')
+    with pytest.raises(CellExecutionError, match="this command failed"):
         notebooks.make(script)
     script.write_text('"""Bad\n\nIt warns."""\n\n# %%\nimport warnings\n\nwarnings.warn("odd")\n')
     with pytest.raises(RuntimeError, match=r"bad\.py warns: .*odd"):

@@ -24,6 +24,9 @@ def exclusive_blocks(
     each block of consecutive columns the largest entry of Z is labelled 1, the others 0.
     The weights and the test rows of a seed do not depend on ``n_train``.
 
+    Returns:
+        Rows X (n, n_features) and their labels Y (n, n_blocks · block_size).
+
     >>> data = exclusive_blocks(100, 50)
     >>> data.train.X.shape, data.train.Y.sum(1).min(), data.train.Y.sum(1).max()
     ((100, 64), np.float32(4.0), np.float32(4.0))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class Problem(ABC):
     """A function of y for a batch: one number per example, differentiable in y.
 
+        value: y (n, L) → E(y) (n,),   gradient: y (n, L) → ∇E(y) (n, L)
+
     Subclasses give ``value`` and ``select``; ``gradient`` falls back on autograd.
     Problems add: ``problem + other``.
 
@@ -256,6 +258,14 @@ class Energy(nn.Module):
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         keep_arguments(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "n_labels":
+            raise AttributeError(
+                f"{type(self).__name__} does not say how many labels it is for. Write "
+                "self.n_labels = n_labels in its __init__."
+            )
+        return super().__getattr__(name)
 
     def forward(self, features: Tensor, y: Tensor) -> Tensor:
         """Return the energy of each row: features (n, f), y (n, L) → (n,)."""

@@ -77,7 +77,7 @@ def nonlinearity(name: str) -> Nonlinearity:
 
 @dataclass(frozen=True)
 class Block:
-    """One term c·g(C y + b).
+    """One term of a ``Form``, a number for each row: c·g(C y + b) = Σ_k c_k g(C_k·y + b_k).
 
     Attributes:
         measurements: C, (m, L), shared by all rows; of k models side by side, (k, m, L), and of n
@@ -162,6 +162,10 @@ class Block:
 @dataclass(frozen=True)
 class Form(RecordProblem):
     """A problem in canonical form; absent terms are None.
+
+        E(y) = e0 + a·y + ½ y·(q∘y) + Σ_blocks c·g(C y + b) − τ H(y)
+
+    with y, a and q (n, L), e0 and τ (n,), and a ``Block`` for each C (m, L), b and c (m,).
 
     At least one term must have rows: a form of blocks alone takes a constant of zeros.
 

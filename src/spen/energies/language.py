@@ -26,9 +26,10 @@ class LanguageEnergy(Energy):
 
         p(· | y_{t−M}, …, y_{t−1}) = softmax(R g(Σ_m C_m y_{t−m} + b) + r)
 
-    over K labels and the end of the row. On labels the energy is minus the log-probability of the
-    whole row, so it learns from labels alone too: its own value at them is the loss. Between labels
-    it is as in Tu, Liu & Gimpel (EMNLP 2020). With M as long as the longest row it can spell.
+    over K labels and the end of the row; y is (n, T K). On labels the energy is minus the
+    log-probability of the whole row, so it learns from labels alone too: its own value at them is
+    the loss. Between labels it is as in Tu, Liu & Gimpel (EMNLP 2020). With M as long as the
+    longest row it can spell.
 
     Exact inference does not know it: descend from the chain's marginals, or choose among its best
     taggings with ``BestOf``. A new energy has a small readout: all labels are about as likely.

@@ -28,6 +28,10 @@ Ending = tuple[Tensor, Tensor]
 class Question:
     """A label of a row that a person may be asked about, and what the answer is expected to tell.
 
+        gain = Σ_i [H(E p_i) − E H(p_i)]
+
+    where p_i is the probability of another label i once the answer is known, and E is over answers.
+
     Attributes:
         label: its name.
         index: its column.

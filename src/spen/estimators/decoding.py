@@ -131,6 +131,8 @@ def tune_threshold(
 ) -> tuple[float, float]:
     """Return the threshold with the best score on held-out data, and that score.
 
+        t = argmax_t score(truth, [soft > t]),   truth and soft (n, L)
+
     Where several are equally good, as for predictions near 0 and 1, the middle one is
     taken: it is the least likely to be an accident of this sample.
 

@@ -404,6 +404,8 @@ class Tagger(BaseEstimator):
 class SPENTagger(Tagger):
     """A tagger with a learned energy of whole taggings.
 
+        ŷ = argmin_y E(F(x), y),   x (n, T, d), y (n, T) of tags
+
     Sentences are arrays, words, or dicts of features; with no other settings it takes a network
     that suits them. Where the energy is a chain, training and inference are exact (a CRF, or with
     objective="hinge" a structured SVM); others descend, from the marginals of the chain in them.

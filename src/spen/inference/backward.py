@@ -51,6 +51,8 @@ class Detached(Backward):
 class Unrolled(Backward):
     """Back-propagates through every step.
 
+        y_{t+1} = step(y_t), differentiated for t = 0, …, max_steps − 1
+
     Makes exactly ``max_steps`` steps and returns the last iterate, so that training
     and prediction run the same computation.
 
@@ -72,6 +74,8 @@ class Unrolled(Backward):
 @dataclass(frozen=True)
 class Truncated(Backward):
     """Back-propagates through the last steps alone; those before them are constants.
+
+        y_{t+1} = step(y_t), differentiated for t = max_steps − steps, …, max_steps − 1
 
     Makes exactly ``max_steps`` steps, as ``Unrolled`` does. Memory and time of the backward pass
     grow with ``steps``, whatever ``max_steps`` is; the gradient leaves out how the parameters

@@ -20,7 +20,9 @@ from spen.inference.discrete.viterbi import Viterbi
 
 @dataclass(frozen=True)
 class BestOf(Inference):
-    """Take the n taggings that the chain finds best, and of them the one of least energy, (n, T K).
+    """Take the n taggings that the chain finds best, and of them the one of least energy.
+
+        y = argmin E(y) over the n taggings of least E_chain(y),   y (rows, T K)
 
     The chain is made of the local scores and chains among the energies (and of Hamming or squared
     loss augmentation), which are exact; all energies together choose. So it is never worse in

@@ -35,9 +35,10 @@ and other than −inf it leaves no nan in gradients."""
 class ChainMarginals(Domain):
     """The marginals of distributions over the taggings of chains: of positions and of pairs.
 
-    y is flat, (n, T (K + K²)): of each position the probability of its K classes, then those of the
-    K² pairs (j, k) that it has class k and the one before it class j. The pairs of position 0 are
-    zero. For chains such numbers belong to a distribution wherever they agree with each other.
+    y is flat, (n, width) of width T (K + K²): of each position the probability of its K classes,
+    then those of the K² pairs (j, k) that it has class k and the one before it class j. The pairs
+    of position 0 are zero. For chains such numbers belong to a distribution wherever they agree
+    with each other.
 
     Mirror map: y = forward–backward of a chain whose scores are θ, which is one pass over its
     positions and back; θ is the logarithm of the conditional probabilities. So ``MirrorDescent``

@@ -91,7 +91,7 @@ class Viterbi(Inference):
 
 
 class NBest(NamedTuple):
-    """The best taggings of each row, the best first.
+    """The best taggings of each row, the best first: E(y₁) ≤ E(y₂) ≤ … ≤ E(y_n).
 
     Attributes:
         tags: (rows, n, T) the class of each position; 0 where there is none.
