@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import spen
-from spen.cli.fit import fit
 from spen.data.conll import ConllReader
 from spen.data.dataset import summarise
 from spen.data.load import looks_like, open_rows
@@ -167,8 +166,6 @@ def test_parts_must_have_the_same_columns(tmp_path):
 def test_figures_of_sequences_are_refused_in_words(tmp_path):
     with pytest.raises(spen.InputError, match="with a tag for each token; this counts sets"):
         summarise(read(tmp_path, CHUNKS))
-    with pytest.raises(spen.InputError, match="this learns sets of labels"):
-        fit(str(tmp_path / "a.conll"), out=str(tmp_path / "a.spen"))
 
 
 REAL = Path(os.environ.get("SPEN_DATA", "")) / "conll2000"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from spen.cli.files import (
+    check_out,
     is_file,
     known_of_all,
     label_names,
@@ -90,6 +91,8 @@ def predict(
         raise InputError("The standard output is closed. Name a file with --out.")
     if json and to_output:
         raise InputError("--json and --out - would mix predictions and JSON. Leave one out.")
+    if out is not None and not to_output:
+        check_out(out)  # before a large model is read; the default's name depends on the model
     classifier = load(model, device)
     if isinstance(classifier, Tagger):
         if write != "names" or known is not None:
