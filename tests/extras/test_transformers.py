@@ -6,12 +6,12 @@ import sys
 import numpy as np
 import pytest
 import torch
-import transformers
 from passed_inputs import IDS, N, Y, some
 
 import spen
 from spen import encoders
 
+transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
