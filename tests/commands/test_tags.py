@@ -135,6 +135,43 @@ def test_a_wrong_kind_of_file_or_option_is_told(folder, monkeypatch, arguments, 
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
+def test_faults_of_a_file_name_line_sentence_and_position(folder, tmp_path, command):
+    file = tmp_path / "bad.conll"
+    file.write_text("the\tD\n\na\tD\ncar\n")
+    before = (file,) if command == "fit" else (folder / "m.spen", file)
+    code, out, err = run(command, *before, *(("--out", tmp_path / "x") if command == "fit" else ()))
+    assert (code, out) == (2, "")
+    assert "bad.conll, line 4: expected 2 columns parted by tabs" in err
+    assert "It is sentence 1, position 1." in err
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.conll"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_tags_that_were_not_trained_are_told_of_a_file(folder, tmp_path):
+    file = tmp_path / "test.conll"
+    file.write_text("the\tD\n\na\tD\ncar\tQ\n")
+    code, out, err = run("evaluate", folder / "m.spen", file, "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"]["sentences"] == 0.5
+    assert "Sentence 1, position 1 has the tag 'Q' in y, which was not trained. It counts" in err
+
+
+def test_a_sentence_without_tagging_is_told_by_its_number_in_the_file(tmp_path, monkeypatch):
+    X, y = [["the", "car"], ["a", "wine"]] * 2, [["D", "N"]] * 4
+    rules = [(None, "N"), ("D", None)]
+    spen.SPENTagger("chain", epochs=1, constraints=rules).fit(X, y).save(tmp_path / "m.spen")
+    (tmp_path / "a.conll").write_text("a\nb\n\nc\n\nd\ne\n")
+    code, out, err = run("predict", tmp_path / "m.spen", tmp_path / "a.conll")
+    assert (code, out) == (2, "")
+    assert "Sentence 1, position 0: the forbidden transitions leave no tag for it" in err
+    monkeypatch.setattr("spen.data.reader.BLOCK", 1)
+    code, _, err = run("predict", tmp_path / "m.spen", tmp_path / "a.conll")
+    assert code == 2
+    assert "From sentence 1 on: Sentence 0, position 0: the forbidden transitions" in err
+    assert not (tmp_path / "a-predictions.conll").exists()
+
+
 def test_functions_behind_commands_need_no_command_line(folder, tmp_path, capsys):
     tagger, target = spen.load(folder / "m.spen"), tmp_path / "a.conll"
     file = str(folder / "plain.conll")

@@ -6,6 +6,7 @@ import io
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -120,6 +121,7 @@ def evaluate_tags(
     """Score a tagger, each number with its rule beside it."""
     from spen.data.load import load_dataset
     from spen.data.tagged import is_tagged
+    from spen.estimators.sentences import warn_of_unseen
     from spen.estimators.spans import entity_f1, token_accuracy
 
     column = _tag_column(tagger) if labels is None else labels
@@ -128,7 +130,9 @@ def evaluate_tags(
     if not is_tagged(data):
         _refuse(test, "rows with sets of labels")
     part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
-    truth, found = [list(tags) for tags in rows.Y], tagger.predict(rows.X)
+    truth = [list(tags) for tags in rows.Y]
+    warn_of_unseen(truth, tagger.classes_)
+    found = tagger.predict(rows.X)
     scores = {"accuracy": (token_accuracy(truth, found), "positions with the right tag")}
     right = [float(a == b) for a, b in zip(truth, found, strict=True)]
     scores["sentences"] = (sum(right) / len(right), "sentences whose tags are all right")
@@ -226,9 +230,14 @@ def _token_columns(tagger: Tagger, count: int, file: str) -> Any:
 
 def _write(tagger: Tagger, chunks: Iterator[Any], target: TextIO) -> int:
     """Write the lines of all sentences, with a column of tags; return how many there were."""
+    from spen.estimators.sentences import named
+
     count = 0
     for sentences, cells in chunks:
-        for lines, tags in zip(cells, tagger.predict(sentences), strict=True):
+        # Errors count from the first sentence of each part of a long file.
+        with named(f"From sentence {count} on") if count else nullcontext():
+            predicted = tagger.predict(sentences)
+        for lines, tags in zip(cells, predicted, strict=True):
             for line, tag in zip(lines, tags, strict=True):
                 # A token may hold a space of some kind, but no tab.
                 target.write("\t".join([*line, str(tag)]) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -55,6 +56,11 @@ class TagPredictor:
     def is_chain(self) -> bool:
         """Whether inference is exact."""
         return is_chain(self.model.energy)
+
+    @cached_property
+    def in_force(self) -> TagRules:
+        """The rules, with those that the energy has of its own."""
+        return self.rules.beside(self.model.energy)
 
     def read(self, X: Any) -> list[Any]:
         """Return sentences of the kind that was trained on."""
@@ -146,5 +152,5 @@ class TagPredictor:
 
     def _barred(self, context: Context) -> Problem:
         """Return a chain that says what is forbidden, and nothing else."""
-        chain = ChainEnergy(self.n_classes, self.rules.forbidden)
+        chain = ChainEnergy(self.n_classes, self.in_force.forbidden)
         return chain.to(self.model.reference).bind(context)
