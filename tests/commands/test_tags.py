@@ -120,7 +120,6 @@ def test_letters_are_predicted_by_the_name_of_their_set(tmp_path, monkeypatch):
         (("predict", "m.spen", "train.conll", "--known", "D=1"), "is a tagger, which writes a tag"),
         (("predict", "m.spen", "train.conll", "--write", "sparse"), "is a tagger, which writes a"),
         (("evaluate", "m.spen", "train.conll", "--known", "D"), "--known is for sets of labels"),
-        (("report", "m.spen"), "holds a SPENTagger, which tags sequences"),
         (("ask", "m.spen", "train.conll"), "holds a SPENTagger, which tags sequences"),
     ],
 )
@@ -133,6 +132,29 @@ def test_a_wrong_kind_of_file_or_option_is_told(folder, monkeypatch, arguments, 
     assert len(err.strip().splitlines()) == 1
     assert re.search(words, err), err
     assert sorted(folder.iterdir()) == before
+
+
+def test_a_tagger_has_a_page(folder, tmp_path):
+    page = tmp_path / "page.html"
+    data = folder / "train.conll"
+    code, _, err = run("report", folder / "m.spen", "--data", data, "--out", page, "--json")
+    assert code == 0, err
+    words = page.read_text(encoding="utf-8")
+    assert "<title>m.spen on train.conll</title>" in words
+    assert "judged by the sentences of train (12)" in words
+    assert 'id="transitions"' in words
+    assert run("report", folder / "m.spen", "--out", page)[0] == 0
+    assert 'id="sentences"' not in page.read_text(encoding="utf-8")
+    code, _, err = run("report", folder / "m.spen", "--data", folder / "rows.csv")
+    assert code == 2
+    assert "rows.csv" in err
+    # A folder with a tagger and records has both in its page.
+    (tmp_path / "m.spen").write_bytes((folder / "m.spen").read_bytes())
+    (tmp_path / "records.jsonl").write_text('{"method": "crf", "metrics": {"accuracy": 88.5}}\n')
+    assert run("report", tmp_path, "--data", data)[0] == 0
+    words = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="runs"' in words
+    assert 'id="sentences"' in words
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])

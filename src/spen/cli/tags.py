@@ -14,6 +14,7 @@ from spen.cli.files import out_or_default
 from spen.cli.show import say, show_json, show_table
 
 if TYPE_CHECKING:
+    from spen.batch.splits import Split
     from spen.data.dataset import Dataset
     from spen.estimators.tagger import Tagger
 
@@ -119,17 +120,10 @@ def evaluate_tags(
     json: bool,
 ) -> None:
     """Score a tagger, each number with its rule beside it."""
-    from spen.data.load import load_dataset
-    from spen.data.tagged import is_tagged
     from spen.estimators.sentences import warn_of_unseen
     from spen.estimators.spans import entity_f1, token_accuracy
 
-    column = _tag_column(tagger) if labels is None else labels
-    is_text = tagger.encoder_.kind in ("words", "columns")
-    data = load_dataset(test, format=format, labels=column if is_text and _is_path(test) else None)
-    if not is_tagged(data):
-        _refuse(test, "rows with sets of labels")
-    part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
+    _, part, rows = sentences_with_tags(tagger, test, format, labels)
     truth = [list(tags) for tags in rows.Y]
     warn_of_unseen(truth, tagger.classes_)
     found = tagger.predict(rows.X)
@@ -148,6 +142,30 @@ def evaluate_tags(
         return
     table = [(name, f"{100 * value:.2f}", rule) for name, (value, rule) in scores.items()]
     show_table(f"{test}: {part} sentences, {len(rows):,}", ["score", "%", "rule"], table)
+
+
+def sentences_with_tags(
+    tagger: Tagger, test: str, format: str | None, labels: Any
+) -> tuple[str, str, Split]:
+    """Return the name of data, which part of them judges a tagger, and its sentences.
+
+    Args:
+        tagger: fitted.
+        test: a file, a folder, or a name.
+        format: the file's, where it cannot be recognised.
+        labels: the column that holds tags, where it is not that of the training file.
+    """
+    from spen.data.load import load_dataset
+    from spen.data.tagged import is_tagged
+
+    column = _tag_column(tagger) if labels is None else labels
+    is_text = tagger.encoder_.kind in ("words", "columns")
+    data = load_dataset(test, format=format, labels=column if is_text and _is_path(test) else None)
+    if not is_tagged(data):
+        _refuse(test, "rows with sets of labels")
+    if data.test is None:
+        return data.name, "all", data.train
+    return data.name, "test", data.test
 
 
 def _is_path(source: str) -> bool:

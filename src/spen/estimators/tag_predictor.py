@@ -130,13 +130,15 @@ class TagPredictor:
 
     def best(self, context: Context) -> Solution:
         """Return the best tagging that can be found, among those that are allowed."""
+        if not self.is_chain:
+            return self.decoded(self.soft(context).y, context)
         domain = self.model.domain.of_batch(context)
-        if self.is_chain:
-            problem = self.chain(context)
-        else:
-            # Where inference ends is a probability of each tag; what is most probable by these.
-            problem = Form(linear=-domain.to_dual(self.soft(context).y), mask=context.mask)
-            problem = problem + self._barred(context)
+        return Viterbi().solve(self.chain(context), domain, known=context.known)
+
+    def decoded(self, y: Tensor, context: Context) -> Solution:
+        """Return the tagging that is allowed and has the largest product of probabilities y."""
+        domain = self.model.domain.of_batch(context)
+        problem = Form(linear=-domain.to_dual(y), mask=context.mask) + self._barred(context)
         return Viterbi().solve(problem, domain, known=context.known)
 
     def n_best(self, context: Context, n: int) -> NBest:

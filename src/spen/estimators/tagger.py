@@ -325,6 +325,28 @@ class Tagger(BaseEstimator):
         check_is_fitted(self)
         save(self, path)
 
+    @ends_with_python
+    def report(
+        self, path: Path | str, X: Any = None, y: Any = None, *, title: str | None = None
+    ) -> Path:
+        """Write one HTML page that shows the tagger, and return where it is (see docs/report.md).
+
+        Args:
+            path: the file to write.
+            X: sentences, as ``fit`` takes them. Those that were not trained on say most; without
+                any, the page has what the model alone tells.
+            y: their tags; None where one is missing.
+            title: of the page.
+        """
+        from spen.report.page import write_report
+        from spen.report.sentences import JudgedSentences
+
+        self._fitted()
+        if (X is None) != (y is None):
+            raise InputError("report takes sentences and their tags, X and y, or neither of them.")
+        judged = None if X is None else JudgedSentences.of(self, X, y, "the sentences given")
+        return write_report(path, title or type(self).__name__, self, judged)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name."""
         settings = super().get_params(deep)
