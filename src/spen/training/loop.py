@@ -46,13 +46,14 @@ from spen.training.optimisers import LBFGS, OPTIMISERS
 from spen.training.rows import TrainingRows
 from spen.training.sequences import SequenceRows
 from spen.training.stage import Stage, check_stages
+from spen.training.streamed import StreamedRows
 
 SUMMED_AT_ONCE = 512
 """Rows whose gradients are computed at a time when all are summed."""
 
 Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
-AnyRows = TrainingRows | SequenceRows
+AnyRows = TrainingRows | SequenceRows | StreamedRows
 
 
 @ends_with_python
@@ -200,7 +201,7 @@ def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
 
 
 def _losses(
-    model: SPEN, stage: Stage, rows: AnyRows, batch: Tensor, generator: torch.Generator
+    model: SPEN, stage: Stage, rows: AnyRows, batch: Any, generator: torch.Generator
 ) -> Tensor:
     """Return the loss of each row of a batch, times its weight."""
     stop_if_python_ends()
@@ -220,6 +221,7 @@ def _losses(
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: AnyRows, score: Score) -> float:
     truths, softs = [], []
+    batch: Any
     with evaluating(model):
         for batch in rows.in_order(limits.rows_at_once(model.domain.size)):
             context = rows.context(model, batch, None)
