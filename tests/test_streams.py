@@ -1,5 +1,6 @@
 """Fits to rows that come part by part: from files, shards, datasets and loaders."""
 
+import importlib.util
 import json
 import shutil
 
@@ -422,3 +423,13 @@ def test_the_command_streams(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(["fit", "yeast", "--stream"])
     assert "Leave --stream out" in capsys.readouterr().err
+
+
+def test_parquet_names_its_extra_where_it_is_missing(tmp_path, monkeypatch):
+    usual = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyarrow" else usual(name)
+    )
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and what follows")
+    with pytest.raises(spen.MissingPackageError, match=r"pip install 'spen\[parquet\]'"):
+        spen.open_rows(tmp_path / "a.parquet")
