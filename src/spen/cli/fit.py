@@ -217,12 +217,13 @@ def fit(
         show_json(record)
         return
     score = "accuracy" if classifier.predictor_.exclusive else IN_WORDS[record["metric"]]
+    before = ", before the last fit" if classifier.plan_.refit else ""
     layers = ", ".join(map(str, record["hidden"])) or "none: linear"
     rows = [
         *((name, record[name]) for name in ("rows", "features", "labels")),
         *_columns(kinds),
         ("layers of the feature network", layers),
-        (f"{score}: held-out rows, before the last fit", f"{100 * record['held_out_score']:.2f}"),
+        (f"{score}: held-out rows{before}", f"{100 * record['held_out_score']:.2f}"),
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)
