@@ -18,6 +18,7 @@ from spen.estimators import streams
 from spen.estimators.scaling import Scaling
 from spen.training import store as stores
 from spen.training import streamed
+from spen.training.checkpoint import Run
 from spen.training.store import RowStore, StoreWriter, copy_stream
 from spen.training.streamed import Held, StreamedRows
 
@@ -433,3 +434,37 @@ def test_parquet_names_its_extra_where_it_is_missing(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and what follows")
     with pytest.raises(spen.MissingPackageError, match=r"pip install 'spen\[parquet\]'"):
         spen.open_rows(tmp_path / "a.parquet")
+
+
+def test_a_fit_that_is_stopped_within_an_epoch_goes_on_there(tmp_path, small_blocks, monkeypatch):
+    class StoppedError(Exception):
+        pass
+
+    save, step, left, steps = Run.save, StreamedRows.context, 0, 0
+
+    def save_or_stop(run):
+        nonlocal left
+        save(run)
+        left -= 1
+        if left == 0:
+            raise StoppedError
+
+    def counted(*given):
+        nonlocal steps
+        steps += 1
+        return step(*given)
+
+    monkeypatch.setattr(Run, "save", save_or_stop)
+    monkeypatch.setattr(StreamedRows, "context", counted)
+    monkeypatch.setattr("spen.training.checkpoint.SAVED_TIMES", 0)
+    settings = {"epochs": 3, "batch_size": 16, "dropout": 0.5}
+    wanted, taken = bits(fit(dataset(X, Y), **settings)), steps
+    assert taken > 30
+    for saves in (3, 1, 14, 1, 5):
+        left, steps = saves, 0
+        with pytest.raises(StoppedError):
+            fit(dataset(X, Y), tmp_path / "run", True, **settings)
+        assert steps <= saves
+    left = steps = 0
+    assert bits(fit(dataset(X, Y), tmp_path / "run", True, **settings)) == wanted
+    assert 0 < steps < taken - 15

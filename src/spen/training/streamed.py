@@ -57,6 +57,13 @@ class StreamBatch:
     rows: TrainingRows
     index: Tensor
 
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, part: Any) -> StreamBatch:
+        """Return some of them."""
+        return StreamBatch(self.rows, self.index[part])
+
 
 @dataclass(frozen=True)
 class StreamedRows:
@@ -81,6 +88,9 @@ class StreamedRows:
     scaled_as: Sequence[np.ndarray | None] = ()
     weight: float = 1.0
     label_weight: Any = None
+
+    turn = 1
+    """How many entries of a batch stay together where processes share it."""
 
     @property
     def count(self) -> int:
@@ -174,14 +184,20 @@ class StreamedEpoch:
         return self._count
 
     def __iter__(self) -> Iterator[StreamBatch]:
+        return self.after(0)
+
+    def after(self, done: int) -> Iterator[StreamBatch]:
+        """Yield the batches that come after so many; what was done is not read."""
         spans, generator = self.rows.store.spans(), torch.Generator().manual_seed(self.seed + 1)
         for blocks in self._buffers:
-            part = self.rows.read([spans[block] for block in blocks])
-            if part is None:
-                continue
-            order = torch.randperm(part.count, generator=generator).to(self.rows.device)
-            for index in order.tensor_split(self._parts(blocks)):
-                yield StreamBatch(part, index)
+            count, rows = self._parts(blocks), int(self.rows.kept[blocks].sum())
+            order = torch.randperm(rows, generator=generator)
+            if done < count:
+                part = self.rows.read([spans[block] for block in blocks])
+                assert part is not None
+                for index in order.to(self.rows.device).tensor_split(count)[done:]:
+                    yield StreamBatch(part, index)
+            done = max(0, done - count)
 
     def _parts(self, blocks: np.ndarray) -> int:
         """Return how many batches some blocks make."""
@@ -199,6 +215,13 @@ class StreamedEpoch:
         order = torch.randperm(blocks, generator=torch.Generator().manual_seed(self.seed)).numpy()
         # Evenly too, so that the last buffer of an epoch is not a small one.
         return np.array_split(order, -(-blocks // self.rows.blocks_at_once))
+
+
+def numbered(batches: Sequence[Any] | StreamedEpoch, done: int) -> Iterator[tuple[int, Any]]:
+    """Yield the batches of an epoch that come after so many, with their numbers, from 0."""
+    if isinstance(batches, StreamedEpoch):
+        return enumerate(batches.after(done), done)
+    return enumerate(batches[done:], done)
 
 
 def scaled(rows: Split, scale: Callable[[Any], Any]) -> Split:
