@@ -152,7 +152,9 @@ def test_a_fit_of_a_stream_is_a_spen_that_predicts_and_is_saved(tmp_path, small_
 
 def test_datasets_loaders_files_and_shards_give_the_same_bits(tmp_path, small_blocks):
     wanted = bits(fit(dataset(X, Y)))
+    before = torch.get_rng_state()
     assert bits(fit(DataLoader(dataset(X, Y), batch_size=37))) == wanted
+    assert torch.equal(torch.get_rng_state(), before)
     assert bits(fit(DataLoader(dataset(X, Y), batch_size=64, num_workers=1))) == wanted
     csv = fit(spen.open_rows(write_csv(tmp_path / "a.csv"), labels=-16))
     assert bits(csv) == wanted
@@ -335,6 +337,8 @@ def test_bad_rows_are_refused_in_words(tmp_path):
         spen.SPENClassifier().fit(dataset(X, Y), Y)
     with pytest.raises(spen.InputError, match="of one shape"):
         fit(DataLoader([(X[0], Y[0]), (X[0, 1:], Y[0])], batch_size=1))
+    with pytest.raises(spen.InputError, match="Set shuffle=False"):
+        fit(DataLoader(dataset(X, Y), batch_size=9, shuffle=True))
     with pytest.raises(spen.InputError, match="no rows to learn from"):
         fit(dataset(X[:0], Y[:0]))
     with pytest.raises(spen.InputError, match="would be held out"):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 from spen.batch.splits import Split
 from spen.errors import InputError
@@ -71,7 +71,17 @@ class DatasetStream(RowStream):
         """Yield the rows: a loader's batches as they are, a thousand items of a dataset at a
         time."""
         if isinstance(self.source, DataLoader):
-            for batch in self.source:
+            if isinstance(self.source.sampler, RandomSampler):
+                raise InputError(
+                    "A DataLoader with shuffle=True comes in another order each time, and then one "
+                    "random_state would not give one model. Set shuffle=False: each epoch is "
+                    "shuffled here."
+                )
+            # A loader draws a number for its workers, and the global generator is the user's.
+            before = torch.get_rng_state()
+            batches = iter(self.source)
+            torch.set_rng_state(before)
+            for batch in batches:
                 yield _split(batch, "A batch of the DataLoader")
             return
         items = iter(_items(self.source))

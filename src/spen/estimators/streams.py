@@ -278,8 +278,7 @@ def _check_again(
             if new.about.checksum != old.about.checksum:
                 raise CheckpointError(
                     f"{place.parent} belongs to another run: it differs in its rows, or in their "
-                    "order. Go on with those that it was begun with (a DataLoader without shuffle: "
-                    "each epoch is shuffled here), or name another folder."
+                    "order. Go on with those that it was begun with, or name another folder."
                 )
     finally:
         shutil.rmtree(again, ignore_errors=True)

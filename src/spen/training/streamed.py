@@ -127,7 +127,9 @@ class StreamedRows:
 
     def work(self, model: SPEN, at_once: int) -> float:
         """Return rows × weights of a batch of so many rows."""
-        return model.work(self._sample, at_once)
+        sample, rows = self._sample, min(at_once, self.count)
+        few = min(rows, sample.shape[0])
+        return model.work(sample, few) * rows / few
 
     def digest(self) -> str:
         """Return a checksum of everything."""
