@@ -3,18 +3,20 @@
 import importlib.util
 import json
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import spen
 from spen.batch.rows import SparseBatch
 from spen.batch.streams import stream_of
 from spen.cli import main
-from spen.estimators import streams
+from spen.estimators import encoded, streams
+from spen.estimators import stored as opened
 from spen.estimators.scaling import Scaling
 from spen.training import store as stores
 from spen.training import streamed
@@ -205,7 +207,7 @@ def test_sparse_rows_stay_sparse(tmp_path, small_blocks):
 
 
 def test_tables_with_words_are_learned_from_a_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "SAMPLE", 100)
+    monkeypatch.setattr(encoded, "SAMPLE", 100)
     rng = np.random.default_rng(0)
     cities = np.array(["Oslo", "Rome", "Lima", ""])[rng.integers(0, 4, 300)]
     rows = [
@@ -360,7 +362,7 @@ def test_a_fit_goes_on_and_reads_files_once(tmp_path, monkeypatch):
     with pytest.raises(spen.CheckpointError, match="resume=True"):
         fit(spen.open_rows(path, labels=-16), tmp_path / "run")
     read = []
-    monkeypatch.setattr(streams, "copy_stream", lambda *given: read.append(given))
+    monkeypatch.setattr(opened, "copy_stream", lambda *given: read.append(given))
     assert bits(fit(spen.open_rows(path, labels=-16), tmp_path / "run", True)) == bits(first)
     assert not read
 
@@ -472,3 +474,32 @@ def test_a_fit_that_is_stopped_within_an_epoch_goes_on_there(tmp_path, small_blo
     left = steps = 0
     assert bits(fit(dataset(X, Y), tmp_path / "run", True, **settings)) == wanted
     assert 0 < steps < taken - 15
+
+
+class Drawn(IterableDataset):
+    """As many rows as are asked for, none of which stays."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        draws = np.random.default_rng(0)
+        for _ in range(self.rows):
+            x = draws.normal(size=40).astype(np.float32)
+            yield x, (x[:6] > 0.5).astype(np.int8)
+
+
+def test_memory_does_not_grow_with_the_rows(monkeypatch):
+    monkeypatch.setattr(stores, "BLOCK", 2**13)
+    monkeypatch.setattr(streamed, "BUFFER", 2**17)
+    monkeypatch.setattr(streams, "MOST_HELD", 2**11)
+    fit(Drawn(1000), hidden=(), epochs=1)  # what is imported and remembered once
+    peaks = []
+    for rows in (1500, 6000):
+        tracemalloc.start()
+        clf = fit(Drawn(rows), hidden=(), epochs=1, batch_size=64)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert clf.notes_["training rows"] == f"{rows:,}"
+    small, large = peaks
+    assert large < small + 6000 * 40 * 4 / 2, f"{peaks}; all rows are {6000 * 40 * 4}"

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from copy import copy
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +15,11 @@ from scipy import sparse
 
 from spen.batch.arrays import densified
 from spen.batch.inputs import InputRows
-from spen.batch.limits import in_words
 from spen.batch.splits import RowDigests, Split
 from spen.batch.streams import RowStream
 from spen.domains import Domain, Simplex, UnitBox
-from spen.errors import CheckpointError, InputError
+from spen.errors import InputError
+from spen.estimators.encoded import EncodedStream, holds_words
 from spen.estimators.fit import Fitted
 from spen.estimators.judging import accuracy, half_known, judge, warn_if_undertrained
 from spen.estimators.plan import Plan, Shape
@@ -31,15 +27,16 @@ from spen.estimators.predictor import lowest, solve
 from spen.estimators.progress import Progress, showing
 from spen.estimators.runs import MOST_WATCHED, start_at_counts
 from spen.estimators.scaling import AS_THEY_ARE, Scaling
-from spen.estimators.tables import TableEncoder, is_table
+from spen.estimators.stored import stored
+from spen.estimators.tables import TableEncoder
 from spen.estimators.targets import Targets, label_weights, plain_names
-from spen.files import digest, locked, versions
+from spen.files import digest, versions
 from spen.metrics import best_f1
 from spen.model import SPEN, usable_device
 from spen.training.checkpoint import Epoch, RunFolder, describe
 from spen.training.loop import train_on
 from spen.training.rows import TrainingRows
-from spen.training.store import MISSING, RowStore, StoreWriter, copy_stream
+from spen.training.store import MISSING, RowStore
 from spen.training.streamed import Held, StreamedRows, as_passed, scaled
 
 if TYPE_CHECKING:
@@ -50,15 +47,6 @@ MOST_HELD, MOST_HELD_BYTES = 2**22, 2**27
 
 MEASURED_BLOCKS = 64
 """Blocks that are measured together."""
-
-SAMPLE = 20_000
-"""Rows of a table by which its columns are read as numbers."""
-
-TOLD_AFTER = 10.0
-"""Seconds after which it is told again how many rows have been read."""
-
-ROWS = "rows"
-"""The name of the store in a folder of checkpoints."""
 
 
 def fit_stream(
@@ -82,7 +70,7 @@ def fit_stream(
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
         encoded = encoder = None
-        if _holds_words(stream, classifier):
+        if holds_words(stream, classifier):
             given = TableEncoder() if classifier.encoder is None else classifier.encoder
             progress.tell("reading rows to learn what the columns are")
             encoded = EncodedStream(stream, given)
@@ -139,149 +127,6 @@ def check_settings(classifier: LabelClassifier) -> None:
             "missing='auto' tries several shares, and rows that come part by part are trained on "
             "once. Set a share, such as missing=0.1, or pass the rows as arrays."
         )
-
-
-class EncodedStream(RowStream):
-    """The rows of a table as numbers, by an encoder that has learned from a sample of them.
-
-    The sample are those rows whose digests are smallest: the same ones in whatever order.
-
-    Args:
-        source: the table.
-        encoder: with its settings; a copy learns.
-    """
-
-    def __init__(self, source: RowStream, encoder: TableEncoder) -> None:
-        self.source, self.encoder = source, copy(encoder).fit(_sample(source))
-        self.label_names, self.feature_names = source.label_names, self.encoder.feature_names
-        self._settings = repr(encoder)
-
-    def parts(self) -> Iterator[Split]:
-        """Yield the rows, encoded."""
-        for part in self.source.training_parts():
-            yield replace(part, X=self.encoder.transform(part.X))
-
-    @property
-    def identity(self) -> str | None:
-        """That of the table, and how it is encoded."""
-        known = self.source.identity
-        return None if known is None else f"{known} {self._settings}"
-
-
-def _holds_words(stream: RowStream, classifier: LabelClassifier) -> bool:
-    first = next((part for part in stream.training_parts() if len(part)), None)
-    if first is None:
-        raise InputError("There are no rows to learn from.")
-    if is_table(first.X):
-        return True
-    if classifier.encoder is not None:
-        raise InputError(
-            "encoder is for tables, and these rows are numbers. Leave it out, or open a table with "
-            "words=True."
-        )
-    return False
-
-
-def _sample(source: RowStream) -> Any:
-    from pandas import util
-
-    hash_rows: Any = util.hash_pandas_object
-    frames, digests, count = [], [], 0
-    for part in source.training_parts():
-        frames.append(part.X)
-        digests.append(hash_rows(part.X.astype(str), index=False).to_numpy())
-        count += len(part)
-        if count > 2 * SAMPLE:
-            frames, digests = _smallest(frames, digests)
-            count = SAMPLE
-    return _smallest(frames, digests)[0][0]
-
-
-def _smallest(frames: list[Any], digests: list[np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
-    import pandas as pd
-
-    table, known = pd.concat(frames, ignore_index=True), np.concatenate(digests)
-    order = np.argsort(known, kind="stable")[:SAMPLE]
-    return [table.iloc[order].reset_index(drop=True)], [known[order]]
-
-
-@contextmanager
-def stored(
-    stream: RowStream,
-    folder: Path | None,
-    resume: bool,
-    reads: Callable[[Any], InputRows | None],
-    progress: Progress,
-) -> Iterator[RowStore]:
-    """Open the store of a stream's rows, which are read unless they were before.
-
-    Args:
-        stream: the rows.
-        folder: of checkpoints; None puts the store into a folder that goes when the block ends.
-        resume: whether to go on in that folder.
-        reads: returns rows that are inputs of another kind than a matrix; None of a matrix.
-        progress: is told how many rows have been read.
-    """
-    with ExitStack() as held:
-        if folder is None:
-            folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="spen-")))
-        place = folder / ROWS
-        held.enter_context(locked(place))
-        if not resume and (place.exists() or (folder / "about.run").exists()):
-            raise CheckpointError(
-                f"{folder} holds checkpoints already. Pass resume=True to go on from them, or "
-                "name another folder."
-            )
-        if not place.exists():
-            _copy(stream, place, reads, progress)
-        elif not _is_of(place, stream):
-            _check_again(stream, place, reads, progress)
-        store = held.enter_context(RowStore.open(place))
-        progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
-        yield store
-
-
-def _copy(
-    stream: RowStream,
-    place: Path,
-    reads: Callable[[Any], InputRows | None],
-    progress: Progress,
-) -> None:
-    last = time.monotonic()
-
-    def told(rows: int) -> None:
-        nonlocal last
-        if time.monotonic() - last > TOLD_AFTER:
-            last = time.monotonic()
-            progress.tell(f"{rows:,} rows read")
-
-    progress.tell("reading rows")
-    copy_stream(stream.training_parts(), StoreWriter(place, reads, stream.identity), told)
-
-
-def _is_of(place: Path, stream: RowStream) -> bool:
-    with RowStore.open(place) as store:
-        return stream.identity is not None and store.about.identity == stream.identity
-
-
-def _check_again(
-    stream: RowStream,
-    place: Path,
-    reads: Callable[[Any], InputRows | None],
-    progress: Progress,
-) -> None:
-    """Raise unless rows that may have changed are those of a store: they are read again."""
-    again = place.with_name(f"{place.name}.again")
-    try:
-        _copy(stream, again, reads, progress)
-        with RowStore.open(again) as new, RowStore.open(place) as old:
-            if new.about.checksum != old.about.checksum:
-                raise CheckpointError(
-                    f"{place.parent} belongs to another run: it differs in its rows, or in their "
-                    "order. Go on with those that it was begun with, or name another folder."
-                )
-    finally:
-        shutil.rmtree(again, ignore_errors=True)
 
 
 @dataclass(frozen=True)
