@@ -1,13 +1,14 @@
 """More rows than memory: what a streamed fit takes, and what it costs beside rows in memory.
 
     python paper/scripts/large.py fit [--gib 5] [--epochs 1] [--folder DIR]
-    python paper/scripts/large.py ratio [--rows 60000] [--turns 5]
+    python paper/scripts/large.py ratio [--rows 60000] [--turns 5] [--sparse]
 
 fit: a CSV file of so many GiB is generated (200 numbers and 20 labels a row, which depend on each
 other), and `spen fit --stream` trains on it in a process of its own with the default network: rows,
 seconds, CPU seconds, the peak of its memory, and its score on rows that it has not seen. ratio:
 rows per second of single epochs of the same network and energy on the same rows, from a store and
 in memory, in turns in one process, on one thread; CPU seconds, as others may share the machine.
+--sparse: rows of 60 numbers in 20,000 columns.
 """
 
 from __future__ import annotations
@@ -26,10 +27,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import TensorDataset
+from scipy.sparse import csr_array
 
 import spen
-from spen.batch.streams import stream_of
 from spen.estimators.plan import Shape
 from spen.estimators.scaling import Scaling
 from spen.training.checkpoint import Run
@@ -41,6 +41,7 @@ from spen_paper.__main__ import main
 
 FEATURES, LABELS, AT_ONCE = 200, 20, 4096
 LARGEST = 4999
+COLUMNS, ENTRIES = 20_000, 60
 NUMBERS = np.array([list(f"{v / 1000:+.3f},".encode()) for v in range(-LARGEST, LARGEST + 1)])
 """The text of each number, in thousandths; all are as long."""
 
@@ -94,23 +95,28 @@ def fit(*, gib: float = 5.0, epochs: int = 1, folder: Path | None = None) -> Non
         print(f"F1 of {AT_ONCE:,} new rows: {100 * clf.score(X / 1000, Y):.1f}")
 
 
-def ratio(*, rows: int = 60_000, turns: int = 5) -> None:
+def ratio(*, rows: int = 60_000, turns: int = 5, sparse: bool = False) -> None:
     """Train single epochs on rows in memory and from a store, in turns."""
     torch.set_num_threads(1)
     parts = list(drawn(rows, seed=1))
-    X = (np.concatenate([x for x, _ in parts]) / 1000).astype(np.float32)
+    X: Any = (np.concatenate([x for x, _ in parts]) / 1000).astype(np.float32)
     Y = np.concatenate([y for _, y in parts])
+    if sparse:
+        columns = np.random.default_rng(0).integers(0, COLUMNS, (rows, ENTRIES))
+        entries = np.abs(X[:, :ENTRIES]).ravel(), columns.ravel(), np.arange(rows + 1) * ENTRIES
+        X = csr_array(entries, shape=(rows, COLUMNS))
+        X.sum_duplicates()
     # As fits plan it of many rows.
-    shape = Shape(10**6, FEATURES, LABELS, False, False, held_given=True, streamed=True)
+    width = X.shape[1]
+    shape = Shape(10**6, width, LABELS, sparse, False, held_given=True, streamed=True)
     plan = spen.SPENClassifier().plan(shape)
     plan = plan.chosen.apply(plan)
     (stage,) = plan.stages
-    batch = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "rows"
-        copy_stream(stream_of(batch).parts(), StoreWriter(place), lambda count: None)
+        copy_stream(iter([spen.Split(X, Y)]), StoreWriter(place), lambda count: None)
         with RowStore.open(place) as store:
-            model = plan.build(FEATURES, spen.UnitBox(LABELS), 0)
+            model = plan.build(width, spen.UnitBox(LABELS), 0)
             kept = np.array([end - first for first, end in store.spans()])
             scaling = Scaling.of(X)
             streamed = StreamedRows(model, store, scaling.transform, Held(0.0), kept)
@@ -126,7 +132,7 @@ def ratio(*, rows: int = 60_000, turns: int = 5) -> None:
                     _train_epoch(model, replace(stage, schedule="constant"), given, run)
                     taken[name].append(time.process_time() - began)
     seconds = {name: statistics.median(each) for name, each in taken.items()}
-    print(f"{rows:,} rows of {FEATURES} numbers, {LABELS} labels, layers {plan.chosen.hidden}")
+    print(f"{rows:,} rows of {width:,} columns, {LABELS} labels, layers {plan.chosen.hidden}")
     for name, each in seconds.items():
         print(f"{name:>8}: {rows / each:9,.0f} rows a second")
     print(f"   ratio: {seconds['memory'] / seconds['store']:.2f}")
