@@ -46,13 +46,14 @@ from spen.training.optimisers import LBFGS, OPTIMISERS
 from spen.training.rows import TrainingRows
 from spen.training.sequences import SequenceRows
 from spen.training.stage import Stage, check_stages
+from spen.training.streamed import StreamedRows, numbered
 
 SUMMED_AT_ONCE = 512
 """Rows whose gradients are computed at a time when all are summed."""
 
 Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
-AnyRows = TrainingRows | SequenceRows
+AnyRows = TrainingRows | SequenceRows | StreamedRows
 
 
 @ends_with_python
@@ -165,9 +166,12 @@ def _train_epoch(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
 
 def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
     """Take one step per mini-batch, in random order; return the mean loss on the way."""
+    within = run.begin_epoch()
     batches = rows.batches(stage.batch_size, run.generator)
-    total = torch.zeros((), dtype=torch.float64, device=rows.device)
-    for index, batch in enumerate(batches):
+    total = torch.full((), within.loss, dtype=torch.float64, device=rows.device)
+    if within.batches:
+        run.generator.set_state(within.state)
+    for index, batch in numbered(batches, within.batches):
         share_left = share_of_rate(stage, run.epoch + index / len(batches), 1 / len(batches))
         for group in run.optimiser.param_groups:
             group["lr"] = group["full_lr"] * share_left
@@ -179,6 +183,9 @@ def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
             torch.nn.utils.clip_grad_norm_(run.trained, stage.clip)
         run.optimiser.step()
         total += losses.detach().sum()
+        if isinstance(rows, StreamedRows):
+            # An epoch over so many rows may take hours.
+            run.save_within(index + 1, total)
     return float(total) / rows.count
 
 
@@ -200,7 +207,7 @@ def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
 
 
 def _losses(
-    model: SPEN, stage: Stage, rows: AnyRows, batch: Tensor, generator: torch.Generator
+    model: SPEN, stage: Stage, rows: AnyRows, batch: Any, generator: torch.Generator
 ) -> Tensor:
     """Return the loss of each row of a batch, times its weight."""
     stop_if_python_ends()
@@ -220,6 +227,7 @@ def _losses(
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: AnyRows, score: Score) -> float:
     truths, softs = [], []
+    batch: Any
     with evaluating(model):
         for batch in rows.in_order(limits.rows_at_once(model.domain.size)):
             context = rows.context(model, batch, None)
