@@ -493,6 +493,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
     monkeypatch.setattr(stores, "BLOCK", 2**13)
     monkeypatch.setattr(streamed, "BUFFER", 2**17)
     monkeypatch.setattr(streams, "MOST_HELD", 2**11)
+    monkeypatch.setattr(streams, "FEWEST_HELD", 300)
     fit(Drawn(1000), hidden=(), epochs=1)  # what is imported and remembered once
     peaks = []
     for rows in (1500, 6000):

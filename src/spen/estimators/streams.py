@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 MOST_HELD, MOST_HELD_BYTES = 2**22, 2**27
 """Decisions about held-out rows, and bytes of those rows: they are in memory."""
 
+FEWEST_HELD = 500
+"""Rows that are held out of enough, however many labels they have."""
+
 MEASURED_BLOCKS = 64
 """Blocks that are measured together."""
 
@@ -273,7 +276,7 @@ def _targets(store: RowStore, given: Sequence[Any] | None, own: Sequence[Any] | 
 def _share(held_out: float, store: RowStore) -> float:
     """Return the share of rows that is held out: as asked for, or fewer of very many."""
     about = store.about
-    by_labels = MOST_HELD / (about.rows * about.labels)
+    by_labels = max(MOST_HELD / about.labels, FEWEST_HELD) / about.rows
     return min(held_out, by_labels, MOST_HELD_BYTES / store.bytes)
 
 
