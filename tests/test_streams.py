@@ -320,8 +320,17 @@ def test_callbacks_and_remembered_rows():
     ],
 )
 def test_what_needs_all_rows_is_refused(settings, said):
+    read = []
+
+    class Watched(TensorDataset):
+        def __getitem__(self, number):
+            read.append(number)
+            return super().__getitem__(number)
+
+    rows = Watched(torch.tensor(X).repeat(9, 1), torch.tensor(Y).repeat(9, 1))
     with pytest.raises(spen.InputError, match=said):
-        fit(dataset(X, Y), **settings)
+        fit(rows, **settings)
+    assert len(read) <= 1024 < len(rows)
 
 
 def test_bad_rows_are_refused_in_words(tmp_path):

@@ -28,7 +28,7 @@ from spen.estimators.progress import Progress, showing
 from spen.estimators.runs import MOST_WATCHED, start_at_counts
 from spen.estimators.scaling import AS_THEY_ARE, Scaling
 from spen.estimators.stored import stored
-from spen.estimators.tables import TableEncoder
+from spen.estimators.tables import TableEncoder, is_table
 from spen.estimators.targets import Targets, label_weights, plain_names
 from spen.files import digest, versions
 from spen.metrics import best_f1
@@ -73,7 +73,11 @@ def fit_stream(
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
         encoded = encoder = None
-        if holds_words(stream, classifier):
+        first = next((part for part in stream.training_parts() if part.X.shape[0]), None)
+        if first is None:
+            raise InputError("There are no rows to learn from.")
+        check_plan(classifier, first)
+        if holds_words(first, classifier):
             given = TableEncoder() if classifier.encoder is None else classifier.encoder
             progress.tell("reading rows to learn what the columns are")
             encoded = EncodedStream(stream, given)
@@ -132,6 +136,25 @@ def check_settings(classifier: LabelClassifier) -> None:
         )
 
 
+def check_plan(classifier: LabelClassifier, first: Split) -> None:
+    """Refuse settings that no plan can be made of, as far as the first rows tell."""
+    exclusive = first.Y is not None and first.Y.ndim == 1
+    labels = 2 if first.Y is None or exclusive else max(1, first.Y.shape[1])
+    shape = Shape(10**6, first.X.shape[1], labels, sparse.issparse(first.X), exclusive, True)
+    passed = not is_table(first.X) and classifier._passed(first.X) is not None
+    _plan(classifier, replace(shape, passed=passed, streamed=True))
+
+
+def _plan(classifier: LabelClassifier, shape: Shape) -> Plan:
+    plan = replace(classifier.plan(shape), refit=False)
+    if len(plan.choices) > 1 or plan.rivals or plan.cross_fit or plan.is_averaged or plan.base:
+        raise InputError(
+            f"A {type(classifier).__name__} with these settings trains several models, and rows "
+            "that come part by part are trained on once. Pass the rows as arrays."
+        )
+    return plan.chosen.apply(plan)
+
+
 @dataclass(frozen=True)
 class _Work:
     """What there is to do: the plan, the rows to train on, and those to judge by."""
@@ -187,13 +210,7 @@ class _Work:
         shape = Shape(about.rows, width, about.labels, scaling.sparse, targets.exclusive, True)
         shape = replace(shape, complete=not about.missing, passed=not about.is_matrix)
         shape = replace(shape, streamed=True)
-        plan = replace(classifier.plan(shape), refit=False)
-        if len(plan.choices) > 1 or plan.rivals or plan.cross_fit or plan.is_averaged or plan.base:
-            raise InputError(
-                f"A {type(classifier).__name__} with these settings trains several models, and "
-                "rows that come part by part are trained on once. Pass the rows as arrays."
-            )
-        plan = plan.chosen.apply(plan)
+        plan = _plan(classifier, shape)
         share = Held(0.0 if eval_set is not None else _share(plan.held_out, store))
         counts = _Counts.of(store, share)
         if eval_set is not None:
