@@ -147,7 +147,7 @@ def test_tags_that_are_set_get_the_exact_answer_of_the_model(window, opened, cha
             assert [p for _, p in found] == pytest.approx(values, abs=1e-5)
         free, held = (chain_logs(chain, words, each) for each in ([None] * len(words), known))
         said = window.execute_script("return document.querySelector('.side').textContent")
-        share = re.search(r"its probability was ([\d.e−-]+)( %)?", said)
+        share = re.search(r"its probability was ([\d.e−-]+)(\s%)?", said)
         share = float(share[1].replace("−", "-")) / (100 if share[2] else 1)
         assert share == pytest.approx(math.exp(held - free), rel=0.02, abs=1e-4)
         press(window, "[aria-label='Free all tags that were set']")

@@ -163,7 +163,7 @@ const spenTagging = (() => {
         } else parts.push(make("p", {}, "No other position takes another tag."));
         if (this.now.logPartition !== undefined) {
           const share = Math.exp(this.now.logPartition - this.before.logPartition);
-          const words = share < 0.0001 ? share.toExponential(1) : `${(100 * share).toFixed(2)} %`;
+          const words = share < 0.0001 ? share.toExponential(1) : `${(100 * share).toFixed(2)}\u00a0%`;
           paragraph("Before that was set, its probability was", `${words}.`);
         }
       } else {
