@@ -235,6 +235,16 @@ def test_tables_with_words_are_learned_from_a_sample(tmp_path, monkeypatch):
     assert [(column.name, column.names) for column in other] == columns
 
 
+def test_what_can_be_gone_through_once_is_enough():
+    class Once(IterableDataset):
+        rows = iter(list(zip(X, Y, strict=True)) * 5)
+
+        def __iter__(self):
+            return self.rows
+
+    assert fit(Once()).notes_["training rows"] == "1,200"
+
+
 def test_missing_labels_weights_and_label_weights(tmp_path, small_blocks):
     holes = Y.astype(np.float32)
     holes[np.random.default_rng(0).random(holes.shape) < 0.2] = np.nan

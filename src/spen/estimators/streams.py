@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,8 @@ def fit_stream(
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
         encoded = encoder = None
-        first = next((part for part in stream.training_parts() if part.X.shape[0]), None)
+        parts = (part for part in stream.training_parts() if part.X.shape[0])
+        first = next(parts, None)
         if first is None:
             raise InputError("There are no rows to learn from.")
         check_plan(classifier, first)
@@ -82,9 +84,13 @@ def fit_stream(
             progress.tell("reading rows to learn what the columns are")
             encoded = EncodedStream(stream, given)
             stream, encoder = encoded, encoded.encoder
+            parts = encoded.training_parts()
             if isinstance(eval_set, tuple) and len(eval_set) == 2:
                 eval_set = encoder.transform(eval_set[0]), eval_set[1]
-        opened = stored(stream, folder, resume, classifier._passed, progress)
+        else:
+            # What was begun goes on: some datasets can be gone through only once.
+            parts = chain([first], parts)
+        opened = stored(parts, stream.identity, folder, resume, classifier._passed, progress)
         store = held_open.enter_context(opened)
         work = _Work.of(classifier, store, stream, label_names, feature_names, eval_set, progress)
         device = usable_device(classifier.device)
