@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from spen.estimators.progress import Progress, showing
 from spen.estimators.runs import MOST_WATCHED, start_at_counts
 from spen.estimators.scaling import AS_THEY_ARE, Scaling
 from spen.estimators.stored import stored
-from spen.estimators.tables import TableEncoder
+from spen.estimators.tables import TableEncoder, is_table
 from spen.estimators.targets import Targets, label_weights, plain_names
 from spen.files import digest, versions
 from spen.metrics import best_f1
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 MOST_HELD, MOST_HELD_BYTES = 2**22, 2**27
 """Decisions about held-out rows, and bytes of those rows: they are in memory."""
+
+FEWEST_HELD = 500
+"""Rows that are held out of enough, however many labels they have."""
 
 MEASURED_BLOCKS = 64
 """Blocks that are measured together."""
@@ -70,14 +74,23 @@ def fit_stream(
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
         encoded = encoder = None
-        if holds_words(stream, classifier):
+        parts = (part for part in stream.training_parts() if part.X.shape[0])
+        first = next(parts, None)
+        if first is None:
+            raise InputError("There are no rows to learn from.")
+        check_plan(classifier, first)
+        if holds_words(first, classifier):
             given = TableEncoder() if classifier.encoder is None else classifier.encoder
             progress.tell("reading rows to learn what the columns are")
             encoded = EncodedStream(stream, given)
             stream, encoder = encoded, encoded.encoder
+            parts = encoded.training_parts()
             if isinstance(eval_set, tuple) and len(eval_set) == 2:
                 eval_set = encoder.transform(eval_set[0]), eval_set[1]
-        opened = stored(stream, folder, resume, classifier._passed, progress)
+        else:
+            # What was begun goes on: some datasets can be gone through only once.
+            parts = chain([first], parts)
+        opened = stored(parts, stream.identity, folder, resume, classifier._passed, progress)
         store = held_open.enter_context(opened)
         work = _Work.of(classifier, store, stream, label_names, feature_names, eval_set, progress)
         device = usable_device(classifier.device)
@@ -127,6 +140,25 @@ def check_settings(classifier: LabelClassifier) -> None:
             "missing='auto' tries several shares, and rows that come part by part are trained on "
             "once. Set a share, such as missing=0.1, or pass the rows as arrays."
         )
+
+
+def check_plan(classifier: LabelClassifier, first: Split) -> None:
+    """Refuse settings that no plan can be made of, as far as the first rows tell."""
+    exclusive = first.Y is not None and first.Y.ndim == 1
+    labels = 2 if first.Y is None or exclusive else max(1, first.Y.shape[1])
+    shape = Shape(10**6, first.X.shape[1], labels, sparse.issparse(first.X), exclusive, True)
+    passed = not is_table(first.X) and classifier._passed(first.X) is not None
+    _plan(classifier, replace(shape, passed=passed, streamed=True))
+
+
+def _plan(classifier: LabelClassifier, shape: Shape) -> Plan:
+    plan = replace(classifier.plan(shape), refit=False)
+    if len(plan.choices) > 1 or plan.rivals or plan.cross_fit or plan.is_averaged or plan.base:
+        raise InputError(
+            f"A {type(classifier).__name__} with these settings trains several models, and rows "
+            "that come part by part are trained on once. Pass the rows as arrays."
+        )
+    return plan.chosen.apply(plan)
 
 
 @dataclass(frozen=True)
@@ -184,13 +216,7 @@ class _Work:
         shape = Shape(about.rows, width, about.labels, scaling.sparse, targets.exclusive, True)
         shape = replace(shape, complete=not about.missing, passed=not about.is_matrix)
         shape = replace(shape, streamed=True)
-        plan = replace(classifier.plan(shape), refit=False)
-        if len(plan.choices) > 1 or plan.rivals or plan.cross_fit or plan.is_averaged or plan.base:
-            raise InputError(
-                f"A {type(classifier).__name__} with these settings trains several models, and "
-                "rows that come part by part are trained on once. Pass the rows as arrays."
-            )
-        plan = plan.chosen.apply(plan)
+        plan = _plan(classifier, shape)
         share = Held(0.0 if eval_set is not None else _share(plan.held_out, store))
         counts = _Counts.of(store, share)
         if eval_set is not None:
@@ -273,7 +299,7 @@ def _targets(store: RowStore, given: Sequence[Any] | None, own: Sequence[Any] | 
 def _share(held_out: float, store: RowStore) -> float:
     """Return the share of rows that is held out: as asked for, or fewer of very many."""
     about = store.about
-    by_labels = MOST_HELD / (about.rows * about.labels)
+    by_labels = max(MOST_HELD / about.labels, FEWEST_HELD) / about.rows
     return min(held_out, by_labels, MOST_HELD_BYTES / store.bytes)
 
 
