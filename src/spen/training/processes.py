@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -248,7 +249,8 @@ def _reached(processes: Processes) -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        said = str(problem).splitlines()[0] if str(problem) else repr(problem)
+        # Without where in gloo that was, and without its advice.
+        said = re.sub(r"^\[\S+:\d+\] ", "", str(problem)).split(". ")[0]
         raise SpenError(
             f"Process {processes.rank} of {processes.count} has lost another one, which has ended "
             f"or cannot be reached ({said}). Look for what that one said. A checkpoint stays as it "
