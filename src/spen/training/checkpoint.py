@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from spen.errors import CheckpointError, InputError, check_whole
 from spen.files import DAMAGE, locked, read_tensors, to_json, typed, under, write_tensors
 from spen.training.optimisers import LBFGS, MEMORY
-from spen.training.processes import ALONE, Processes, our_processes
+from spen.training.processes import ALONE, Gradients, Processes, our_processes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -117,6 +117,7 @@ class Run:
     ) -> None:
         """Begin a stage that trains some parameters, or go on inside it after a resume."""
         self.stage, self.trained, self.optimiser = stage, trained, optimiser
+        self.gradients = Gradients(self.processes, trained)
         names = dict(self.model.named_parameters())
         for key, tensor in self._optimiser_state.items():
             name, _, slot = key.rpartition("/")

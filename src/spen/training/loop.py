@@ -187,7 +187,7 @@ def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
             # The mean over examples, so that rates do not depend on the batch size.
             (losses.sum() / len(batch)).backward()
             total += losses.detach().sum()
-        run.processes.add_gradients(run.trained)
+        run.gradients.add_up()
         if stage.clip is not None:
             torch.nn.utils.clip_grad_norm_(run.trained, stage.clip)
         run.optimiser.step()
@@ -205,7 +205,7 @@ def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
             losses = _losses(model, stage, rows, part, draws)
             (losses.sum() / rows.count).backward()
             total += losses.detach().sum(dtype=torch.float64)
-    run.processes.add_gradients(run.trained)
+    run.gradients.add_up()
     if not torch.equal(draws.get_state(), before):
         raise InputError(
             f"Stage {stage.name!r} uses lbfgs, but its loss is random: it draws dropout masks or "

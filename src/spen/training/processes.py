@@ -89,32 +89,6 @@ class Processes:
         return tensor
 
     @torch.no_grad()
-    def add_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Let each parameter have the sum of the gradients that it has in all processes.
-
-        A parameter that has none in any process still has none.
-        """
-        if self.count == 1:
-            return
-        for some in _by_kind(parameters):
-            have = [parameter.grad is not None for parameter in some]
-            flat = torch.cat(
-                [
-                    *((torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in some),
-                    # Who has one; only where one is missing are the numbers read.
-                    some[0].new_ones(len(some)) if all(have) else some[0].new_tensor(have),
-                ]
-            )
-            self.total(flat)
-            *parts, counts = flat.split([*(p.numel() for p in some), len(some)])
-            anywhere = have if all(have) else [count > 0 for count in counts.tolist()]
-            for parameter, part, is_there in zip(some, parts, anywhere, strict=True):
-                if is_there and parameter.grad is None:
-                    parameter.grad = torch.empty_like(parameter)
-                if parameter.grad is not None:
-                    parameter.grad.copy_(part.view(parameter.shape))
-
-    @torch.no_grad()
     def take_from_first(self, tensors: Iterable[Tensor]) -> None:
         """Fill tensors with what they hold in the first process."""
         if self.count == 1:
@@ -192,6 +166,43 @@ class Processes:
             )
 
 
+class Gradients:
+    """The gradients of what a stage trains, which all processes add up before a step.
+
+    Args:
+        processes: that train it.
+        parameters: what is trained.
+    """
+
+    def __init__(self, processes: Processes, parameters: Sequence[Tensor]) -> None:
+        self._processes = processes
+        self._groups: list[tuple[list[Tensor], Tensor]] = []
+        if processes.count > 1:
+            for some in _by_kind(parameters):
+                # Beside each gradient a number that says whether it is there.
+                size = sum(parameter.numel() for parameter in some) + len(some)
+                self._groups.append((some, some[0].new_empty(size)))
+
+    @torch.no_grad()
+    def add_up(self) -> None:
+        """Let each parameter have the sum of the gradients that it has in all processes.
+
+        A parameter that has none in any process still has none.
+        """
+        for some, flat in self._groups:
+            have = [parameter.grad is not None for parameter in some]
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in some]
+            there = flat.new_ones(len(some)) if all(have) else flat.new_tensor(have)
+            torch.cat([*(grad.flatten() for grad in grads), there], out=flat)
+            self._processes.total(flat)
+            *parts, counts = flat.split([*(p.numel() for p in some), len(some)])
+            # A GPU would have to wait for these numbers.
+            anywhere = have if all(have) else [count > 0 for count in counts.tolist()]
+            for parameter, grad, part, is_there in zip(some, grads, parts, anywhere, strict=True):
+                if is_there:
+                    parameter.grad = grad.copy_(part.view(grad.shape))
+
+
 ALONE = Processes(0, 1)
 """A process that trains by itself."""
 
@@ -212,6 +223,10 @@ def our_processes() -> Processes:
 
 
 def _meet() -> None:
+    # Functions there have the group as a default, if there is one when they are imported (and
+    # optimisers import them): it and its threads would outlive all else, and abort the process.
+    import torch.distributed.nn  # noqa: F401
+
     on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
     if on_gpus and (local := int(os.environ.get("LOCAL_RANK", 0))) < torch.cuda.device_count():
         # What "cuda" stands for from now on.
@@ -223,6 +238,9 @@ def _meet() -> None:
 
 
 def _part() -> None:
+    """Let go of the others, and of the threads that listen to them, before Python ends."""
+    _control.cache_clear()
+    # Else a thread may want Python once more, to free a tensor, when that has ended.
     if dist.is_initialized():
         dist.destroy_process_group()
 
