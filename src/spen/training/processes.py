@@ -225,7 +225,7 @@ def our_processes() -> Processes:
 def _meet() -> None:
     # Functions there have the group as a default, if there is one when they are imported (and
     # optimisers import them): it and its threads would outlive all else, and abort the process.
-    import torch.distributed.nn  # noqa: F401
+    import torch.distributed.nn
 
     on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
     if on_gpus and (local := int(os.environ.get("LOCAL_RANK", 0))) < torch.cuda.device_count():
