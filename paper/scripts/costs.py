@@ -15,12 +15,12 @@ and with half of the labels known, on a set of many labels. epochs: what an epoc
 training takes, in epochs of the label-wise MLP, on one thread; epochs take turns in one process,
 and medians are compared. shortlist: what a row's inference takes over a shortlist of up to a
 million labels, in parts, and over all labels. processes: how many rows a second two processes of
-one thread each train on, and one of them alone, in turns of one run.
+one thread each train on, and one of them alone, in turns of one run; of both ratios of times that
+of medians and of the quickest epochs, and that of CPU time, for machines that are not quiet.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import resource
 import statistics
@@ -248,6 +248,19 @@ def milliseconds(call: Callable[[], Any], device: str) -> float:
     return 1000 * (clock() - began)
 
 
+class Encoder(torch.nn.Module):
+    """Token ids (n, T) to features (n, width), by a small transformer."""
+
+    def __init__(self, words: int, width: int, layers: int) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True)
+        self.words = torch.nn.Embedding(words, width)
+        self.layers = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.words(tokens)).mean(1)
+
+
 def processes(
     *, dataset: str = "bibtex", rows: int = 2000, width: int = 500, repeats: int = 5
 ) -> None:
@@ -263,33 +276,39 @@ def processes(
     both = our_processes()
     data = spen.load_dataset(dataset)
     some = data.train.rows(np.arange(min(rows, len(data.train))))
-    inputs, labels = some.X.shape[1], some.Y.shape[1]
-    energy = spen.LocalEnergy(width, labels) + spen.LabelEnergy(labels, 16, "softplus")
-    network = spen.MLP(inputs, width, width)
-    model = spen.SPEN(network, energy, spen.UnitBox(labels), seed=0)
-    rule = spen.MirrorDescent(lr=0.5, momentum=0.0)
-    kinds = {"label-wise": spen.CrossEntropy(), "end to end, 10 steps": spen.EndToEnd("log", "all")}
+    (_, inputs), labels = some.X.shape, some.Y.shape[1]
+    tokens = np.random.default_rng(0).integers(2000, size=(min(rows, 320), 32))
+    few = spen.Split(tokens, densified(some.Y[: len(tokens)]))
 
-    def epoch(stage: spen.Stage) -> tuple[float, float]:
-        """Return the seconds of an epoch, and those of CPU time that this process took."""
-        clocks: list[float] = []
-        look = [lambda _: clocks.append(time.process_time())]
-        seconds = spen.train(model, [stage], some, seed=0, callbacks=look).epochs[-1].seconds
-        return seconds, clocks[1] - clocks[0]
+    def model(features: Any, width: int) -> spen.SPEN:
+        energy = spen.LocalEnergy(width, labels) + spen.LabelEnergy(labels, 16, "softplus")
+        return spen.SPEN(features, energy, spen.UnitBox(labels), seed=0)
 
+    network = model(spen.MLP(inputs, width, width), width)
+    encoder = model(Encoder(2000, 128, 4), 128)
+    label_wise, end_to_end = spen.CrossEntropy(), spen.EndToEnd("log", "all")
+    rule, stopping = spen.MirrorDescent(lr=0.5, momentum=0.0), spen.Stopping(10)
+    kinds = (
+        ("label-wise network", network, some, label_wise, 100),
+        ("label-wise network", network, some, label_wise, 500),
+        ("end to end, 10 steps", network, some, end_to_end, 100),
+        ("end to end, 10 steps", network, some, end_to_end, 500),
+        ("encoder, end to end", encoder, few, end_to_end, 32),
+    )
     if both.is_first:
         load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
         print(f"{dataset}: {len(some):,} rows, {width} units; {cores} cores, load {load:.1f}")
         print("rows a second         batch  one process  two processes  ratio  quickest  CPU time")
-    for (name, objective), size in itertools.product(kinds.items(), (100, 500)):
-        inference = spen.Descent(rule, spen.Stopping(10), spen.Unrolled())
+    for name, trained, learned, objective, size in kinds:
+        inference = spen.Descent(rule, stopping, spen.Unrolled())
         # What the first epoch finds, the second has at hand.
         stage = spen.Stage(name, objective, inference, epochs=2, optimiser="adamw", batch_size=size)
+        epoch = partial(last_epoch, trained, stage, learned)
         alone, together = [], []
         for _ in range(repeats):
             # The other one waits, without work, to hear of the end.
-            alone.append(both.said_by_first(partial(by_itself, partial(epoch, stage))))
-            seconds, cpu = epoch(stage)
+            alone.append(both.said_by_first(partial(by_itself, epoch)))
+            seconds, cpu = epoch()
             together.append((seconds, float(both.gathered([torch.tensor([cpu])]).max())))
         if not both.is_first:
             continue
@@ -298,11 +317,19 @@ def processes(
         )
         middle, busy = statistics.median, statistics.median(one_cpu) / statistics.median(two_cpu)
         print(
-            f"{name:20}  {size:>5}  {len(some) / middle(one):11,.0f}  "
-            f"{len(some) / middle(two):13,.0f}  {middle(one) / middle(two):5.2f}  "
+            f"{name:20}  {size:>5}  {len(learned) / middle(one):11,.0f}  "
+            f"{len(learned) / middle(two):13,.0f}  {middle(one) / middle(two):5.2f}  "
             f"{min(one) / min(two):8.2f}  {busy:8.2f}",
             flush=True,
         )
+
+
+def last_epoch(model: spen.SPEN, stage: spen.Stage, rows: spen.Split) -> tuple[float, float]:
+    """Return the seconds of the last of two epochs, and those of CPU time of this process."""
+    clocks: list[float] = []
+    look = [lambda _: clocks.append(time.process_time())]
+    seconds = spen.train(model, [stage], rows, seed=0, callbacks=look).epochs[-1].seconds
+    return seconds, clocks[1] - clocks[0]
 
 
 def by_itself(train: Callable[[], Any]) -> Any:
