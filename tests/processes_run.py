@@ -19,7 +19,7 @@ from spen.batch.ragged import Ragged
 from spen.batch.splits import Split, hold_out
 from spen.sequences import ArrayNetwork
 from spen.training import checkpoint as checkpoints
-from spen.training import loop
+from spen.training import loop, processes
 from spen.training.processes import our_processes
 from spen.training.sequences import SequenceRows
 from spen.training.together import train_together
@@ -151,10 +151,11 @@ def side_by_side():
     return [model.state_dict() for model in models], [each.loss for each in history.epochs]
 
 
-def classifier(seed=None, **settings):
-    """Fit all that a fit may do."""
-    given = {"hidden": (6,), "epochs": 2, "device": "cpu", "random_state": seed, "verbose": 1}
-    return spen.SPENClassifier(**given | settings)
+def fitted(folder):
+    """Fit all that a fit may do, with a seed that is drawn, and return what came of it."""
+    settings = {"hidden": (6,), "epochs": 2, "cross_fit": True, "device": "cpu", "verbose": 1}
+    clf = spen.SPENClassifier(**settings).fit(ROWS.X, ROWS.Y, checkpoint=folder, resume=True)
+    return clf.predict_proba(ROWS.X), clf.held_out_score_, str(clf.tuned_)
 
 
 def together(folder):
@@ -171,15 +172,13 @@ def together(folder):
         model = model_of(dropout=0.5)
         history = spen.train(model, [stage_of(objective)], ROWS, seed=1)
         found["random"][name] = described(model, history)
-    model = spen.SPEN(
-        Normed(), spen.LocalEnergy(8, 16), spen.UnitBox(16), seed=our_processes().rank
-    )
-    history = spen.train(
-        model, [stage_of(OBJECTIVES["cross entropy"], parts=("features", "local"))], ROWS
-    )
+    torch.manual_seed(our_processes().rank)
+    model = spen.SPEN(Normed(), spen.LocalEnergy(8, 16), spen.UnitBox(16))
+    parts = {"parts": ("features", "local")}
+    stage = stage_of(OBJECTIVES["cross entropy"], batch_size=10, **parts)
+    history = spen.train(model, [stage], ROWS)
     found["normed"] = described(model, history)
-    clf = classifier(cross_fit=True).fit(ROWS.X, ROWS.Y, checkpoint=folder / "fit")
-    found["fit"] = clf.predict_proba(ROWS.X), clf.held_out_score_, str(clf.tuned_)
+    found["fit"] = fitted(folder / "fit")
     words = [["the", "car"], ["a", "red", "car"], ["wine"]] * 4
     tags = [["D", "N"], ["D", "A", "N"], ["N"]] * 4
     tagger = spen.SPENTagger(epochs=2, early_stopping=True, held_out=0.3, device="cpu")
@@ -189,6 +188,10 @@ def together(folder):
         spen.train(model_of(), [stage_of(OBJECTIVES["hinge"])], ROWS.rows(np.arange(40 + rank)))
     except spen.errors.InputError as problem:
         found["other rows"] = str(problem)
+    processes._part()
+    found["threads"] = [
+        thread.read_text().strip() for thread in Path("/proc/self/task").glob("*/comm")
+    ]
     (folder / f"seen-by-{rank}.pickle").write_bytes(pickle.dumps(found))
 
 

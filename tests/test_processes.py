@@ -81,6 +81,8 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(seen, whole):
     parts, _, folder = seen
     assert_close(whole, parts[0]["gone on"], atol=1e-9)
     assert_close(whole, alone(folder / "of-two.ckpt"), atol=1e-9)
+    fitted = runs.fitted(folder / "fit")
+    np.testing.assert_allclose(fitted[0], parts[0]["fit"][0], rtol=0, atol=1e-5)
 
 
 def test_models_side_by_side_are_those_of_one_process(seen):
@@ -104,8 +106,13 @@ def test_processes_end_with_the_same_bits_whatever_is_drawn(seen):
 
 def test_rows_that_differ_are_refused_by_all(seen):
     first, second = (part["other rows"] for part in seen[0])
-    assert "what process 1 was given differs" in first
+    assert "Those of process 1 differ" in first
     assert second.endswith("This one differs in training rows.")
+
+
+def test_processes_let_go_of_each_other_before_python_ends(seen):
+    """A thread that frees a tensor later than that aborts its process."""
+    assert not [name for part in seen[0] for name in part["threads"] if "gloo" in name]
 
 
 def test_the_first_process_alone_shows_progress(seen):

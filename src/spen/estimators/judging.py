@@ -186,16 +186,12 @@ def inferred(
 ) -> Tensor:
     """Return what inference leaves of held-out rows, (n, L), on the CPU.
 
-    Of several processes each solves for its part of the rows, and all know all of them.
+    Of several processes each finds it for itself, which takes little beside training, and goes by
+    what the first one found: with the bits that one process alone would find.
     """
-    processes = our_processes()
-    if processes.count == 1:
-        return solver(model, prediction, inputs, known).y.cpu()
-    part, own = processes.part(inputs.shape[0]), []
-    if part.start < part.stop:
-        held = None if known is None else known[part]
-        own.append(solver(model, prediction, inputs[part], held).y.cpu())
-    return processes.gathered(own).cpu()
+    y = solver(model, prediction, inputs, known).y.cpu()
+    our_processes().take_from_first([y])
+    return y
 
 
 MOST_JUDGES = 4096

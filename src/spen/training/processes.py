@@ -95,6 +95,7 @@ class Processes:
             return
         for some in _by_kind(list(tensors)):
             flat = torch.cat([tensor.flatten() for tensor in some])
+            flat = flat.to(_device()) if flat.device.type == "cpu" else flat
             with _reached(self):
                 dist.broadcast(flat, 0)
             for tensor, part in zip(some, flat.split([t.numel() for t in some]), strict=True):
@@ -161,8 +162,8 @@ class Processes:
             others = ", ".join(str(rank) for rank, count in enumerate(found) if count)
             what = f" This one differs in {', '.join(differing)}." if differing else ""
             raise InputError(
-                f"Processes that train together must be given the same rows, settings and seed; "
-                f"what process {others} was given differs from what process 0 was given.{what}"
+                "Processes that train together must be given the same rows, settings and seed. "
+                f"Those of process {others} differ from those of process 0.{what}"
             )
 
 
