@@ -25,7 +25,7 @@ test: $(STAMP)
 	$(BIN)/pytest $(SIDE_BY_SIDE)
 
 test-extras: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,docs,encoders,onnx,ray,serve]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,docs,encoders,onnx,parquet,ray,serve]'
 	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras src/spen/ray.py docs/export.md
 
 docs: $(STAMP)

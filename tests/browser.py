@@ -4,6 +4,30 @@ import shutil
 
 import pytest
 
+CONTRAST = """
+const light = (c) => { const [r, g, b] = c.map(v => { v /= 255;
+  return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+const parse = (s) => { const n = s.match(/[\\d.]+/g).map(Number);
+  return n.length < 4 || n[3] > 0 ? n.slice(0, 3) : null; };
+const behind = (e) => { for (; e; e = e.parentElement) {
+  const c = parse(getComputedStyle(e).backgroundColor); if (c) return c; }
+  return [255, 255, 255]; };
+const worst = {};
+for (const e of document.querySelectorAll('body *')) {
+  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  if (!own || !e.getClientRects().length || e.disabled) continue;
+  if (e.closest('script, style, title')) continue;
+  const style = getComputedStyle(e);
+  const colour = parse(e instanceof SVGElement ? style.fill : style.color);
+  const [a, b] = [light(colour), light(behind(e))].sort((x, y) => y - x);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < 4.5) worst[e.tagName + '.' + e.getAttribute('class')] = ratio;
+}
+return worst;
+"""
+"""Names what has less contrast than the 4.5 that the WCAG ask of every text."""
+
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -52,6 +53,13 @@ class Server:
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.http.server_port}"
+
+    def has_sent(self, count: int) -> bool:
+        """Say whether so many bytes were sent; a client may have the last before they count."""
+        end = time.monotonic() + 10
+        while self.sent < count and time.monotonic() < end:
+            time.sleep(0.01)
+        return self.sent == count
 
     def close(self):
         self.http.shutdown()

@@ -38,9 +38,9 @@ def node() -> str | None:
     return str(found) if found.exists() else shutil.which("node")
 
 
-def run_solver(expression: str, **values) -> object:
-    """Return what an expression of the page's solver comes to, in node."""
-    program = (ASSETS / "solver.js").read_text(encoding="utf-8")
+def run_solver(expression: str, asset: str = "solver.js", **values) -> object:
+    """Return what an expression of a page's script comes to, in node."""
+    program = (ASSETS / asset).read_text(encoding="utf-8")
     program += (
         "const bytes = (p) => Uint8Array.from(Buffer.from(p, 'base64'));\n"
         "const floats = (p) => new Float32Array(bytes(p).buffer);\n"

@@ -35,7 +35,8 @@ RECORDS = {
     *("Split", "Stage", "Status", "Stopping", "Tagging", "UnsizedEnergy", "limits"),
 }
 """Names that hold what others computed, or settings: they have no formula, and some no shapes."""
-DEEDS = {"check_energy", "hold_out", "load", "load_dataset", "ray.predict", "register", "train"}
+DEEDS = {"check_energy", "hold_out", "load", "load_dataset", "open_rows", "ray.predict"}
+DEEDS |= {"register", "train"}
 """Names that do what no formula says."""
 NO_ARRAYS = {"Detached", "Implicit", "Question", "Truncated", "Unrolled", "entity_f1"}
 """Names with a formula, of which nothing has a shape of its own."""

@@ -1,7 +1,6 @@
 """SPENTagger and its baselines: what they promise, by brute force where that can be."""
 
 import itertools
-import re
 import warnings
 
 import numpy as np
@@ -10,28 +9,22 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
+from tagged_sentences import (
+    ARRAYS,
+    CHUNKS,
+    KINDS,
+    NUMBERS,
+    TAGS,
+    WORDS,
+    fitted,
+    nan,
+)
 from torch import nn
 
 import spen
 from spen.batch.ragged import Ragged
 from spen.estimators.sentences import DictEncoder, TokenEncoder
 from spen.estimators.spans import spans, token_accuracy
-
-WORDS = [["the", "red", "car"], ["a", "car"], ["the", "very", "red", "wine"], ["wine"]] * 3
-TAGS = [["D", "A", "N"], ["D", "N"], ["D", "R", "A", "N"], ["N"]] * 3
-CHUNKS = [["B-NP", "I-NP", "O"], ["O", "B-NP"], ["B-NP", "I-NP", "O", "B-VP"], ["O"]] * 3
-rng = np.random.default_rng(0)
-ARRAYS = [rng.normal(size=(len(tags), 4)) for tags in TAGS]
-NUMBERS = [(rows[:, 0] > 0).astype(int) for rows in ARRAYS]
-DICTS = [[{"word": w, "last": [w[-1], w[-2:]], "length": len(w)} for w in s] for s in WORDS]
-COLUMNS = [[{"0": w, "1": w[0]} for w in sentence] for sentence in WORDS]
-KINDS = {"words": WORDS, "columns": COLUMNS, "features": DICTS, "arrays": ARRAYS}
-nan = float("nan")
-
-
-def fitted(energy="chain", X=WORDS, y=TAGS, **settings):
-    tagger = spen.SPENTagger(energy, epochs=4, random_state=0, device="cpu").set_params(**settings)
-    return tagger.fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -338,128 +331,6 @@ def test_rules_of_ones_own():
         fitted(constraints=[("D", "Q")])
 
 
-# Bad input ----------------------------------------------------------------------------------
-
-BAD = {
-    "no list": ("word", TAGS, "X must be a list of sentences.*received 'word'"),
-    "no sentences": ([], [], "X holds no sentence"),
-    "a sentence as text": (["the car"], [["D"]], "Sentence 0 must be a list of tokens.*'the car'"),
-    "empty": ([["a"], []], [["D"], []], "Sentence 1 is empty. Leave it out"),
-    "mixed": ([["a"], [{"w": 1}]], [["D"], ["D"]], "Sentence 1 holds dicts of f.*sentence 0 words"),
-    "mixed words": ([["a", 3]], [["D", "N"]], "Sentence 0, position 1 must be a word.*received 3"),
-    "mixed dicts": ([[{"a": 1}, "b"]], [["D", "N"]], "Sentence 0, position 1 must be a dict"),
-    "a number": ([[3, 4]], [["D", "N"]], r"Sentence 0 must be words, dicts, or an array.*\[3, 4\]"),
-    "ragged": ([[[1, 2], [3]]], [["D", "N"]], "Sentence 0 must be words, dicts, or an array"),
-    "widths": ([np.ones((2, 3)), np.ones((1, 2))], [["D", "N"], ["D"]], "Sentence 1 has 2 numbers"),
-    "nan": (
-        [np.array([[1, 2], [3, nan]])],
-        [[0, 1]],
-        "Sentence 0, position 1 holds nan in c",
-    ),
-    "inf": ([np.array([[np.inf, 2]])], [[0]], "Sentence 0, position 0 holds inf in column 0"),
-    "a feature": (
-        [[{"a": None}] * 2],
-        [["D", "N"]],
-        "Sentence 0, position 0: the feature 'a' must be text",
-    ),
-    "a column": (
-        [[{"0": "a", "1": "b"}, {"0": "a"}]],
-        [["D", "N"]],
-        "Sentence 0, position 1 must have text in the columns 0, 1",
-    ),
-    "too few": (WORDS, TAGS[1:], "X holds 12 sentences and y the tags of 11"),
-    "lengths": (
-        [["a", "b"]],
-        [["D"]],
-        "Sentence 0 has 2 positions and 1 tags in y: position 1",
-    ),
-    "tags as text": ([["a", "b"]], ["DN"], "Sentence 0 must have a list of tags in y"),
-    "a list as a tag": ([["a"]], [[["D"]]], r"Sentence 0, position 0 has the tag \['D'\]"),
-    "no tag": ([["a"]], [[None]], "y holds no tag at all"),
-    "one tag": ([["a"]], [["D"]], "y holds one tag alone, 'D'"),
-    "kinds of tags": ([["a", "b"]], [["D", 3]], "Tags must be all text or all numbers"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_told_by_sentence_and_position(case):
-    X, y, words = BAD[case]
-    tagger = spen.SPENTagger(epochs=1)
-    with pytest.raises(spen.InputError, match=words):
-        tagger.fit(X, y)
-    assert not hasattr(tagger, "model_")
-
-
-def test_bad_input_in_prediction(tagger, chunker):
-    for act, words in [
-        (lambda: tagger.predict(ARRAYS), "X holds arrays of numbers, and the model .* on words"),
-        (lambda: tagger.predict([[]]), "Sentence 0 is empty"),
-        (lambda: tagger.predict([["a"], []]), "Sentence 1 is empty"),
-        (
-            lambda: tagger.predict([["a"]], known=[["Q"]]),
-            "Sentence 0, position 0 has the tag 'Q' in known.*Choose from: A, D, N, R",
-        ),
-        (lambda: tagger.predict([["a"]], known=[["A", "D"]]), "Sentence 0 has 1 positions and 2 t"),
-        (lambda: tagger.energy([["a"]], [["Q"]]), "Sentence 0, position 0 has the tag 'Q' in y"),
-        (lambda: tagger.energy([["a"]], [[None]]), "Sentence 0, position 0 has no tag in y"),
-        (lambda: chunker.score([["a"]], [[None]]), "Sentence 0, position 0 has no tag in y; spans"),
-        (
-            lambda: chunker.predict([["a"], ["a", "b"]], known=[[None], ["O", "I-NP"]]),
-            "Sentence 1, position 1: the known tags and the forbidden transitions leave no tag",
-        ),
-        (lambda: tagger.predict_n_best(WORDS, 0), "n must be a whole number of 1 or more"),
-    ]:
-        with pytest.raises(spen.InputError, match=words):
-            act()
-    with pytest.raises(spen.InputError, match=r"Sentence 0 has 3 numbers .* where 4 are"):
-        fitted(X=ARRAYS, y=NUMBERS).predict([np.ones((2, 3))])
-
-
-def test_a_rule_that_forbids_every_path_is_told():
-    every = [(None, tag) for tag in ("A", "D", "N", "R")]
-    with pytest.raises(spen.InputError, match="Sentence 0, position 0 has 'D' after nothing"):
-        fitted(constraints=every)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"energy": "chains"}, "Unknown energy 'chains'. Did you mean 'chain'"),
-        ({"energy": 3}, "energy must be one of local, chain, chain.convolution, or a description"),
-        ({"energy": spen.ChainEnergy.unsized()}, "energy must have a LocalEnergy"),
-        ({"energy": "chain+convolution", "objective": "hinge"}, "objective='hinge' is for chains"),
-        ({"objective": "crf"}, "Unknown objective 'crf'"),
-        ({"inference": "viterbi"}, "inference must be 'auto' or an Inference"),
-        ({"epochs": 0}, "epochs must be a whole number of 1 or more; received 0"),
-        ({"lr": -1}, "lr must be a number above zero"),
-        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
-        ({"held_out": 0.0}, "held_out"),
-        ({"early_stopping": 0}, "early_stopping must be a whole number"),
-        ({"early_stopping": True, "held_out": 0.01}, "holds out a share of 0.01 of 12 sentences"),
-        ({"constraints": "bio"}, "Unknown constraints 'bio'"),
-    ],
-)
-def test_bad_settings_are_told(settings, words):
-    with pytest.raises(spen.InputError, match=re.compile(words)):
-        fitted(**settings)
-
-
-def test_bad_companions_of_a_fit():
-    tagger = spen.SPENTagger(epochs=1)
-    for options, words in [
-        ({"sample_weight": [1, 2]}, "sample_weight must be 12 numbers"),
-        ({"sample_weight": np.zeros(12)}, "sample_weight is zero everywhere"),
-        ({"eval_set": WORDS}, "eval_set must be a pair"),
-        ({"eval_set": (ARRAYS, NUMBERS)}, "eval_set holds arrays of numbers, and X words"),
-        (
-            {"eval_set": (WORDS[:1], [["D", "A", "Q"]])},
-            "position 2 has the tag 'Q' in eval_set",
-        ),
-    ]:
-        with pytest.raises(spen.InputError, match=words):
-            tagger.fit(WORDS, TAGS, **options)
-
-
 # The manners of scikit-learn ----------------------------------------------------------------
 
 
@@ -535,7 +406,7 @@ def test_batches_of_sequences_hold_each_once():
 
 
 def test_words_become_numbers_by_what_training_had():
-    encoder = TokenEncoder.of([["the", "The", "cat"], ["the", "cats", "cat"]])
+    encoder = TokenEncoder.of([["the", "The", "cat"], ["the", "cats", "cat"]], range(2))
     assert "cats" not in encoder.tables[0]
     rows = encoder.encode([["THE", "dog"]]).values
     assert rows[0, 0] == 2 + encoder.tables[0].index("the")
@@ -545,7 +416,7 @@ def test_words_become_numbers_by_what_training_had():
 
 
 def test_features_become_pairs():
-    encoder = DictEncoder.of([[{"w": "a", "n": 2.5, "yes": True, "many": ["p", "q"]}]])
+    encoder = DictEncoder.of([[{"w": "a", "n": 2.5, "yes": True, "many": ["p", "q"]}]], range(1))
     assert encoder.names == ("", "many=p", "many=q", "n", "w=a", "yes")
     pairs = encoder.encode([[{"w": "b", "n": -1}, {"many": ["q"], "new": 3}]]).values
     assert pairs.tolist() == [[[1, 1], [4, -1]], [[1, 1], [3, 1]]]

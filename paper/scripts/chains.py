@@ -1,6 +1,8 @@
 """Chains beside torch-struct and pytorch-crf: how long, and whether all say the same.
 
     python paper/scripts/chains.py [--device cpu] [--seconds 5]
+        [--out paper/records/sequences/chains-cpu.json]
+    python paper/scripts/chains.py --show paper/records/sequences/chains-cpu.json
 
 Each shape is one batch: so many rows of drawn lengths up to T, and K classes. All start from the
 same scores of positions and of transitions, in float32; what each makes of them before it can
@@ -12,22 +14,32 @@ begin is part of its time. torch-struct and pytorch-crf are left out where they 
 - best tagging: Viterbi. torch-struct's argmax is the gradient of a maximum.
 
 Calls take turns; times are those of the quickest round, which a busy machine disturbs least.
+`--out` keeps them, and `--show` prints the table of what was kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import importlib.metadata
+import json
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 import spen
+from spen.cli.show import text_table
 from spen.energies.chain import ChainProblem
+from spen.files import versions
 from spen_paper.bench.timing import interleave
+from spen_paper.fits import device_in_words
+
+TITLES = {"torch_struct": "torch-struct", "torchcrf": "pytorch-crf"}
 
 SHAPES = {
     "letters of words (OCR)": (100, 14, 26),
@@ -180,7 +192,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each task and shape")
+    parser.add_argument("--out", type=Path, help="keeps the times")
+    parser.add_argument("--show", type=Path, help="prints the table of what was kept")
     chosen = parser.parse_args()
+    if chosen.show is not None:
+        print(render(json.loads(chosen.show.read_text())["lines"]))
+        return
     makers: dict[str, Callable[..., Answers]] = {"spen": of_spen}
     others = {"torch_struct": of_torch_struct, "torchcrf": of_pytorch_crf}
     for name, make in others.items():
@@ -191,23 +208,63 @@ def main() -> None:
         else:
             makers[name] = lambda batch, make=make, module=module: make(batch, module)
     device = torch.device(chosen.device)
-    print(f"{torch.get_num_threads()} threads, {device}; milliseconds, and how many times spen's")
+    lines = []
     for title, shape in SHAPES.items():
         batch = Batch.draw(*shape, chosen.device)
         answers = {name: make(batch) for name, make in makers.items()}
-        print(f"\n{title}: rows, positions, classes {shape}")
         for task in answers["spen"]:
             calls = {name: tasks[task] for name, tasks in answers.items()}
             found = {name: call() for name, call in calls.items()}
             times = interleave(calls, device, rounds=25, seconds=chosen.seconds)
-            quickest = {name: 1e3 * min(each) for name, each in times.seconds.items()}
-            line = f"  {task:28}spen {quickest['spen']:8.2f}"
-            for name in list(calls)[1:]:
-                apart = furthest(found["spen"], found[name])
-                verdict = "" if apart < WITHIN else f" APART BY {apart:.1e}"
-                ratio = quickest[name] / quickest["spen"]
-                line += f" | {name} {quickest[name]:8.2f} ({ratio:.1f}x){verdict}"
+            others = list(calls)[1:]
+            line = {
+                "batch": title,
+                "shape": shape,
+                "task": task,
+                "milliseconds": {
+                    name: round(1e3 * min(each), 4) for name, each in times.seconds.items()
+                },
+                "apart": {name: furthest(found["spen"], found[name]) for name in others},
+            }
+            lines.append(line)
             print(line, flush=True)
+    record = {"device": device_in_words(device), "versions": machine(), "lines": lines}
+    if chosen.out is not None:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"\n{record['device']}, {record['versions']}; milliseconds, and how many times spen's")
+    print(render(lines))
+
+
+def machine() -> dict[str, str]:
+    """Return the versions of all that was timed."""
+    found = versions()
+    for name in ("numba", "torch-struct", "pytorch-crf"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def in_figures(value: float) -> str:
+    """Return a number of about three figures, and no powers of ten."""
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+
+
+def render(lines: list[dict[str, Any]]) -> str:
+    """Lay a record out."""
+    others = list(lines[0]["apart"])
+    header = ["rows × positions, classes", "", "spen, ms", *(f"{TITLES[n]}, ms" for n in others)]
+    rows = []
+    for line in lines:
+        rows_, positions, classes = line["shape"]
+        times, apart = line["milliseconds"], line["apart"]
+        cells = [f"{rows_} × {positions}, {classes}", line["task"], f"{times['spen']:.2f}"]
+        for name in others:
+            verdict = "" if apart[name] < WITHIN else f", APART BY {apart[name]:.0e}"
+            ratio = times[name] / times["spen"]
+            cells.append(f"{in_figures(times[name])} ({in_figures(ratio)} ×){verdict}")
+        rows.append(cells)
+    return text_table(header, rows)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from spen.batch.splits import Split as Split
 from spen.batch.splits import hold_out as hold_out
 from spen.data.dataset import Dataset as Dataset
 from spen.data.load import load_dataset as load_dataset
+from spen.data.load import open_rows as open_rows
 from spen.data.synthetic import exclusive_blocks as exclusive_blocks
 from spen.domains import Domain as Domain
 from spen.domains import Simplex as Simplex

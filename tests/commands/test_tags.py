@@ -120,7 +120,6 @@ def test_letters_are_predicted_by_the_name_of_their_set(tmp_path, monkeypatch):
         (("predict", "m.spen", "train.conll", "--known", "D=1"), "is a tagger, which writes a tag"),
         (("predict", "m.spen", "train.conll", "--write", "sparse"), "is a tagger, which writes a"),
         (("evaluate", "m.spen", "train.conll", "--known", "D"), "--known is for sets of labels"),
-        (("report", "m.spen"), "holds a SPENTagger, which tags sequences"),
         (("ask", "m.spen", "train.conll"), "holds a SPENTagger, which tags sequences"),
     ],
 )
@@ -133,6 +132,66 @@ def test_a_wrong_kind_of_file_or_option_is_told(folder, monkeypatch, arguments, 
     assert len(err.strip().splitlines()) == 1
     assert re.search(words, err), err
     assert sorted(folder.iterdir()) == before
+
+
+def test_a_tagger_has_a_page(folder, tmp_path):
+    page = tmp_path / "page.html"
+    data = folder / "train.conll"
+    code, _, err = run("report", folder / "m.spen", "--data", data, "--out", page, "--json")
+    assert code == 0, err
+    words = page.read_text(encoding="utf-8")
+    assert "<title>m.spen on train.conll</title>" in words
+    assert "judged by the sentences of train (12)" in words
+    assert 'id="transitions"' in words
+    assert run("report", folder / "m.spen", "--out", page)[0] == 0
+    assert 'id="sentences"' not in page.read_text(encoding="utf-8")
+    code, _, err = run("report", folder / "m.spen", "--data", folder / "rows.csv")
+    assert code == 2
+    assert "rows.csv" in err
+    # A folder with a tagger and records has both in its page.
+    (tmp_path / "m.spen").write_bytes((folder / "m.spen").read_bytes())
+    (tmp_path / "records.jsonl").write_text('{"method": "crf", "metrics": {"accuracy": 88.5}}\n')
+    assert run("report", tmp_path, "--data", data)[0] == 0
+    words = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="runs"' in words
+    assert 'id="sentences"' in words
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
+def test_faults_of_a_file_name_line_sentence_and_position(folder, tmp_path, command):
+    file = tmp_path / "bad.conll"
+    file.write_text("the\tD\n\na\tD\ncar\n")
+    before = (file,) if command == "fit" else (folder / "m.spen", file)
+    code, out, err = run(command, *before, *(("--out", tmp_path / "x") if command == "fit" else ()))
+    assert (code, out) == (2, "")
+    assert "bad.conll, line 4: expected 2 columns parted by tabs" in err
+    assert "It is sentence 1, position 1." in err
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.conll"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_tags_that_were_not_trained_are_told_of_a_file(folder, tmp_path):
+    file = tmp_path / "test.conll"
+    file.write_text("the\tD\n\na\tD\ncar\tQ\n")
+    code, out, err = run("evaluate", folder / "m.spen", file, "--json")
+    assert code == 0
+    assert json.loads(out)["metrics"]["sentences"] == 0.5
+    assert "Sentence 1, position 1 has the tag 'Q' in y, which was not trained. It counts" in err
+
+
+def test_a_sentence_without_tagging_is_told_by_its_number_in_the_file(tmp_path, monkeypatch):
+    X, y = [["the", "car"], ["a", "wine"]] * 2, [["D", "N"]] * 4
+    rules = [(None, "N"), ("D", None)]
+    spen.SPENTagger("chain", epochs=1, constraints=rules).fit(X, y).save(tmp_path / "m.spen")
+    (tmp_path / "a.conll").write_text("a\nb\n\nc\n\nd\ne\n")
+    code, out, err = run("predict", tmp_path / "m.spen", tmp_path / "a.conll")
+    assert (code, out) == (2, "")
+    assert "Sentence 1, position 0: the forbidden transitions leave no tag for it" in err
+    monkeypatch.setattr("spen.data.reader.BLOCK", 1)
+    code, _, err = run("predict", tmp_path / "m.spen", tmp_path / "a.conll")
+    assert code == 2
+    assert "From sentence 1 on: Sentence 0, position 0: the forbidden transitions" in err
+    assert not (tmp_path / "a-predictions.conll").exists()
 
 
 def test_functions_behind_commands_need_no_command_line(folder, tmp_path, capsys):

@@ -147,6 +147,12 @@ def test_in_chunks_and_blocks(tmp_path, monkeypatch):
         ("a\nb\n", {}, "has one column alone"),
         ("\n\n", {}, "has no rows of data"),
         (b"a X\n\nb\xff X\n", {}, "line 3, character 2: the byte 0xff is not UTF-8"),
+        (b"a X\n\nb\xff X\n", {}, "Save the file as UTF-8. It is sentence 1, position 0."),
+        ("a X\nb\n", {}, "received 1: 'b'. It is sentence 0, position 1."),
+        ("-DOCSTART- -\n\na X\n\n\nb X\nc X\nd\n", {}, "line 8: exp"),
+        ("-DOCSTART- -\n\na X\n\n\nb X\nc X\nd\n", {}, "It is sentence 1, position 2."),
+        ("# 1\na\tX\n\n# 2\n\tX\n", {}, "line 5: column 0 is empty"),
+        ("# 1\na\tX\n\n# 2\n\tX\n", {}, "It is sentence 1, position 0."),
     ],
 )
 def test_faults_name_file_and_line(tmp_path, text, options, what):

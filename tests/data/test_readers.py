@@ -244,3 +244,22 @@ def test_made_up_names():
     assert Numbered("x", 2) == ["x0", "x1"]
     with pytest.raises(IndexError):
         names[10**9]
+
+
+def test_lines_of_plain_numbers_are_read_at_once_to_the_same_bits(tmp_path):
+    """A quoted cell in each block has it read cell by cell."""
+    rng = np.random.default_rng(0)
+    cells = [f"{v:.9g}" for v in rng.normal(size=997) * 10.0 ** rng.integers(-40, 38, 997)]
+    cells += ["-0", "+.5", "7.", "1E-3"]
+    rows = [[*rng.choice(cells, 9), *rng.choice(["0", "1", "1.0"], 2)] for _ in range(4000)]
+    header = ",".join(f"c{i}" for i in range(11))
+    found = []
+    for name, quote in (("plain", ""), ("quoted", '"')):
+        lines = [",".join([f"{quote}{row[0]}{quote}", *row[1:]]) for row in rows]
+        (tmp_path / f"{name}.csv").write_text("\n".join([header, *lines]))
+        found.append(load_dataset(tmp_path / f"{name}.csv", labels=-2).train)
+    plain, quoted = found
+    assert plain.X.tobytes() == quoted.X.tobytes()
+    assert (plain.Y.toarray() == quoted.Y.toarray()).all()
+    assert plain.Y.dtype == quoted.Y.dtype
+    assert plain.X.shape == (4000, 9)

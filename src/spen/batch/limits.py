@@ -28,7 +28,8 @@ class Limits:
     Traceback (most recent call last):
     ...
     spen.errors.InputError: rows.npz holds matrices of 2 MiB, and 1 MiB is the most that is
-    allowed. If that is right, set spen.limits.table, or SPEN_LIMIT_TABLE=2MiB.
+    allowed. If that is right, set spen.limits.table, or SPEN_LIMIT_TABLE=2MiB. Or fit without
+    loading it: spen.open_rows, spen fit --stream.
     """
 
     table: int = 2**33
@@ -51,10 +52,11 @@ class Limits:
         """
         most = getattr(self, name) + beside
         if size > most:
+            instead = " Or fit without loading it: spen.open_rows, spen fit --stream."
             raise InputError(
                 f"{what} of {in_words(size)}, and {in_words(most)} is the most that is allowed. "
                 f"If that is right, set spen.limits.{name}, or SPEN_LIMIT_{name.upper()}="
-                f"{in_words(size - beside).replace(' ', '')}."
+                f"{in_words(size - beside).replace(' ', '')}.{instead if name == 'table' else ''}"
             )
 
     def rows_at_once(self, labels: int) -> int:

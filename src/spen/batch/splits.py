@@ -115,19 +115,19 @@ class RowDigests:
     @classmethod
     def of(cls, X: Any) -> RowDigests:
         """Return the set of the rows of a matrix, (n, features), dense or sparse."""
-        return cls(np.unique(_digests(X)))
+        return cls(np.unique(row_digests(X)))
 
     def contains(self, X: Any) -> np.ndarray:
         """Return for each row of a matrix whether it is in the set, (n,) of bool."""
-        return np.isin(_digests(X), self.values)
+        return np.isin(row_digests(X), self.values)
 
     def __or__(self, other: RowDigests) -> RowDigests:
         """Return the rows of both, for matrices that come in pieces."""
         return RowDigests(np.union1d(self.values, other.values))
 
 
-def _digests(X: Any) -> np.ndarray:
-    """Return a digest for each row, (n,) of int64."""
+def row_digests(X: Any) -> np.ndarray:
+    """Return a digest for each row, (n,) of int64: see ``RowDigests``."""
     if isinstance(X, InputRows):
         return _digests_of_inputs(X)
     if sparse.issparse(X):

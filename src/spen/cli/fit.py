@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,6 +61,7 @@ def fit(
     seed: int = 0,
     device: str = "auto",
     checkpoint: Path | None = None,
+    stream: bool = False,
     remember_rows: bool = False,
     json: bool = False,
 ) -> None:
@@ -73,8 +74,9 @@ def fit(
     Several processes train together: torchrun --nproc-per-node 2 -m spen fit TRAIN
 
     Args:
-        train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines or npz) or of sentences (CoNLL),
-            or a name from `spen data list`.
+        train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines, Parquet or npz) or of sentences
+            (CoNLL), or a name from `spen data list`. With --stream a folder of files too, or a
+            pattern such as 'rows/*.parquet'.
         out: The model file to write; by default TRAIN.spen in the current folder, if there is no
             such file yet.
         labels: Which columns are labels, where the file does not say: names between commas,
@@ -114,6 +116,8 @@ def fit(
         device: "auto" takes a GPU where there is one; or cpu, cuda.
         checkpoint: A folder that keeps how far training is. The same command goes on from there
             after it was stopped, to the same model.
+        stream: Do not read the rows into memory: they are copied to the folder of --checkpoint, or
+            to a temporary one, and trained on from there, a part at a time.
         remember_rows: Keep a digest of each training row in the model file, so that `spen
             evaluate` can tell which rows were among them. So can whoever else has the file.
         json: Print one JSON object instead of text.
@@ -140,7 +144,10 @@ def fit(
     encoder = table_encoder(columns, text_encoder)
     words = encoder is not None
     column = parse_labels(labels)
-    data = load_dataset(train, format=format, labels=column, words=words)
+    if stream:
+        data: Any = _opened(train, format, column, words)
+    else:
+        data = load_dataset(train, format=format, labels=column, words=words)
     given = {
         "preset": preset,
         "metric": metric,
@@ -162,7 +169,7 @@ def fit(
         "missing": missing,
     }
     own: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if is_tagged(data):
+    if not stream and is_tagged(data):
         foreign = [name for name in own if name not in FOR_TAGGERS]
         others = {
             "hidden": hidden != "auto",
@@ -184,15 +191,18 @@ def fit(
         **own,
     )
     began = time.perf_counter()
-    classifier.fit(
-        data.train.X,
-        data.train.Y,
-        sample_weight=data.train.weight,
-        label_names=data.label_names,
-        feature_names=data.feature_names,
-        checkpoint=checkpoint,
-        resume=checkpoint is not None,
-    )
+    if stream:
+        _fit_stream(classifier, data, checkpoint, lambda: _opened(train, format, column, True))
+    else:
+        classifier.fit(
+            data.train.X,
+            data.train.Y,
+            sample_weight=data.train.weight,
+            label_names=data.label_names,
+            feature_names=data.feature_names,
+            checkpoint=checkpoint,
+            resume=checkpoint is not None,
+        )
     if not processes.is_first:
         return
     if train in ENTRIES:
@@ -204,7 +214,7 @@ def fit(
     record: dict[str, Any] = {
         "model": str(out),
         "data": train,
-        "rows": len(data.train),
+        "rows": int(classifier.notes_["training rows"].replace(",", "")),
         "features": classifier.n_features_in_,
         "labels": len(classifier.label_names_),
         "hidden": list(classifier.plan_.chosen.hidden),
@@ -219,15 +229,47 @@ def fit(
         show_json(record)
         return
     score = "accuracy" if classifier.predictor_.exclusive else IN_WORDS[record["metric"]]
+    before = ", before the last fit" if classifier.plan_.refit else ""
     layers = ", ".join(map(str, record["hidden"])) or "none: linear"
     rows = [
         *((name, record[name]) for name in ("rows", "features", "labels")),
         *_columns(kinds),
         ("layers of the feature network", layers),
-        (f"{score}: held-out rows, before the last fit", f"{100 * record['held_out_score']:.2f}"),
+        (f"{score}: held-out rows{before}", f"{100 * record['held_out_score']:.2f}"),
         ("seconds", record["seconds"]),
     ]
     show_table(f"Wrote {out}", ["figure", "value"], rows)
+
+
+def _opened(train: str, format: str | None, labels: Any, words: bool) -> Any:
+    """Open rows that are not to be read into memory."""
+    from spen.data.catalog import ENTRIES
+    from spen.data.conll import ConllReader
+    from spen.data.load import open_rows
+    from spen.errors import InputError
+
+    if train in ENTRIES and not Path(train).exists():
+        raise InputError(
+            f"--stream takes files, a folder or a pattern; {train} is the name of a data set that "
+            "fits in memory. Leave --stream out."
+        )
+    rows = open_rows(train, format=format, labels=labels, words=words)
+    if isinstance(rows, ConllReader):
+        raise InputError("--stream is for sets of labels, and these are sentences. Leave it out.")
+    return rows
+
+
+def _fit_stream(
+    classifier: Any, rows: Any, checkpoint: Path | None, as_words: Callable[[], Any]
+) -> None:
+    """Fit to rows that are not read into memory; those of words are opened as such."""
+    from spen.data.table import WordsError
+
+    resume = checkpoint is not None
+    try:
+        classifier.fit(rows, checkpoint=checkpoint, resume=resume)
+    except WordsError:
+        classifier.fit(as_words(), checkpoint=checkpoint, resume=resume)
 
 
 def _columns(kinds: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spen.cli.files import check_out, dataset_for
+from spen.cli.files import check_out, dataset_for, parse_labels
 from spen.cli.show import say, show_json
 
 if TYPE_CHECKING:
     from spen.estimators.base import LabelClassifier
+    from spen.estimators.tagger import Tagger
+    from spen.report.sentences import JudgedSentences
     from spen.report.subject import Judged
 
 
@@ -30,9 +32,9 @@ def report(
     Args:
         source: A model file that `spen fit` wrote, or a folder with records.jsonl, pictures
             or one model file, as `spen reproduce` and `spen demo` write it.
-        data: Rows with the features and labels of the training file, or a name from
-            `spen data list`: they bring scores, examples and convergence. Of data that come
-            with a split, the test rows are taken.
+        data: Rows with the features and labels of the training file, or sentences with tags, or
+            a name from `spen data list`: they bring scores and examples. Of data that come with a
+            split, the test part is taken.
         format: The file's format, where it cannot be recognised.
         labels: The column that holds tags, where it is not the one of the training file.
         out: The page to write; by default report.html in the folder, or beside the model file
@@ -41,7 +43,8 @@ def report(
         json: Print one JSON object instead of text.
     """
     from spen.errors import InputError
-    from spen.estimators.model_file import load_classifier as load
+    from spen.estimators.model_file import load_to_predict as load
+    from spen.estimators.tagger import Tagger
     from spen.report.page import write_report
     from spen.report.subject import isolated
 
@@ -51,14 +54,17 @@ def report(
     model = _model_in(source, needed=data is not None) if folder else source
     target = out or (source / "report.html" if folder else source.with_suffix(".html"))
     check_out(target)
-    classifier, judged, counted = None, None, None
+    classifier, judged, more = None, None, {}
     title = isolated(source.resolve().name)
     if model is not None:
         classifier = load(model, device)
         if data is not None:
-            judged, counted = rows_of(classifier, data, format, labels)
+            if isinstance(classifier, Tagger):
+                judged = sentences_of(classifier, data, format, labels)
+            else:
+                judged, more["labels"] = rows_of(classifier, data, format, labels)
             title = f"{title} on {isolated(Path(data).name)}"
-    write_report(target, title, classifier, judged, labels=counted, folder=folder)
+    write_report(target, title, classifier, judged, folder=folder, **more)
     if json:
         show_json({"page": str(target), "bytes": target.stat().st_size})
     else:
@@ -83,6 +89,18 @@ def rows_of(
     name = f"the rows of {found.name}" if found.test is None else f"the test rows of {found.name}"
     judged = replace(rows, X=checked_rows(classifier, rows.X))
     return Judged.of(judged, name), found.train.Y
+
+
+def sentences_of(
+    tagger: Tagger, data: str, format: str | None, labels: str | None
+) -> JudgedSentences:
+    """Return the sentences that judge a tagger."""
+    from spen.cli.tags import sentences_with_tags
+    from spen.report.sentences import JudgedSentences
+
+    name, part, rows = sentences_with_tags(tagger, data, format, parse_labels(labels))
+    name = f"the {'test ' if part == 'test' else ''}sentences of {name}"
+    return JudgedSentences.of(tagger, rows.X, list(rows.Y), name)
 
 
 def _model_in(folder: Path, needed: bool) -> Path | None:

@@ -6,6 +6,7 @@ import io
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -13,6 +14,7 @@ from spen.cli.files import out_or_default
 from spen.cli.show import say, show_json, show_table
 
 if TYPE_CHECKING:
+    from spen.batch.splits import Split
     from spen.data.dataset import Dataset
     from spen.estimators.tagger import Tagger
 
@@ -121,17 +123,13 @@ def evaluate_tags(
     json: bool,
 ) -> None:
     """Score a tagger, each number with its rule beside it."""
-    from spen.data.load import load_dataset
-    from spen.data.tagged import is_tagged
+    from spen.estimators.sentences import warn_of_unseen
     from spen.estimators.spans import entity_f1, token_accuracy
 
-    column = _tag_column(tagger) if labels is None else labels
-    is_text = tagger.encoder_.kind in ("words", "columns")
-    data = load_dataset(test, format=format, labels=column if is_text and _is_path(test) else None)
-    if not is_tagged(data):
-        _refuse(test, "rows with sets of labels")
-    part, rows = ("test", data.test) if data.test is not None else ("all", data.train)
-    truth, found = [list(tags) for tags in rows.Y], tagger.predict(rows.X)
+    _, part, rows = sentences_with_tags(tagger, test, format, labels)
+    truth = [list(tags) for tags in rows.Y]
+    warn_of_unseen(truth, tagger.classes_)
+    found = tagger.predict(rows.X)
     scores = {"accuracy": (token_accuracy(truth, found), "positions with the right tag")}
     right = [float(a == b) for a, b in zip(truth, found, strict=True)]
     scores["sentences"] = (sum(right) / len(right), "sentences whose tags are all right")
@@ -147,6 +145,30 @@ def evaluate_tags(
         return
     table = [(name, f"{100 * value:.2f}", rule) for name, (value, rule) in scores.items()]
     show_table(f"{test}: {part} sentences, {len(rows):,}", ["score", "%", "rule"], table)
+
+
+def sentences_with_tags(
+    tagger: Tagger, test: str, format: str | None, labels: Any
+) -> tuple[str, str, Split]:
+    """Return the name of data, which part of them judges a tagger, and its sentences.
+
+    Args:
+        tagger: fitted.
+        test: a file, a folder, or a name.
+        format: the file's, where it cannot be recognised.
+        labels: the column that holds tags, where it is not that of the training file.
+    """
+    from spen.data.load import load_dataset
+    from spen.data.tagged import is_tagged
+
+    column = _tag_column(tagger) if labels is None else labels
+    is_text = tagger.encoder_.kind in ("words", "columns")
+    data = load_dataset(test, format=format, labels=column if is_text and _is_path(test) else None)
+    if not is_tagged(data):
+        _refuse(test, "rows with sets of labels")
+    if data.test is None:
+        return data.name, "all", data.train
+    return data.name, "test", data.test
 
 
 def _is_path(source: str) -> bool:
@@ -229,9 +251,14 @@ def _token_columns(tagger: Tagger, count: int, file: str) -> Any:
 
 def _write(tagger: Tagger, chunks: Iterator[Any], target: TextIO) -> int:
     """Write the lines of all sentences, with a column of tags; return how many there were."""
+    from spen.estimators.sentences import named
+
     count = 0
     for sentences, cells in chunks:
-        for lines, tags in zip(cells, tagger.predict(sentences), strict=True):
+        # Errors count from the first sentence of each part of a long file.
+        with named(f"From sentence {count} on") if count else nullcontext():
+            predicted = tagger.predict(sentences)
+        for lines, tags in zip(cells, predicted, strict=True):
             for line, tag in zip(lines, tags, strict=True):
                 # A token may hold a space of some kind, but no tab.
                 target.write("\t".join([*line, str(tag)]) + "\n")

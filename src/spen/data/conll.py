@@ -112,23 +112,31 @@ class _Columns:
 
     def sentences(self, path: Path) -> Iterator[list[list[str]]]:
         """Yield the lines of each sentence, in cells."""
-        file, lines = TextFile(path), []
+        file, lines, done = TextFile(path), [], 0
+
+        def where() -> str:
+            return f"It is sentence {done}, position {len(lines)}."
+
         for raw in file.raw_lines():
-            text = file.decode(raw, "utf-8")
+            try:
+                text = file.decode(raw, "utf-8")
+            except InputError as problem:
+                raise InputError(f"{problem} {where()}") from None
             cells = _cells(text, self.by_tabs)
             if not cells:
                 if lines and not text.strip(" \t"):
                     yield lines
-                    lines = []
+                    lines, done = [], done + 1
                 continue
             if len(cells) != self.count:
                 how = "tabs" if self.by_tabs else "spaces"
                 raise file.fault(
                     f"expected {self.count} columns parted by {how}, as in the lines before; "
-                    f"received {len(cells)}: {shown(text)}."
+                    f"received {len(cells)}: {shown(text)}. {where()}"
                 )
             if "" in cells:
-                raise file.fault(f"column {cells.index('')} is empty: {shown(text)}.")
+                what = f"column {cells.index('')} is empty: {shown(text)}."
+                raise file.fault(f"{what} {where()}")
             lines.append(cells)
         if lines:
             yield lines

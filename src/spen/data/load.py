@@ -14,6 +14,7 @@ import numpy as np
 from spen.data.arff import ArffReader
 from spen.data.conll import ConllReader, looks_like_conll
 from spen.data.dataset import Dataset
+from spen.data.parquet import ParquetReader
 from spen.data.reader import (
     FORMATS,
     Labels,
@@ -24,15 +25,17 @@ from spen.data.reader import (
     open_text,
     packed_well,
 )
+from spen.data.shards import ShardReader, check_alike, files_of
 from spen.data.sparse_text import SIZES, LibsvmReader, XmcReader
 from spen.data.table import DELIMITERS, CsvReader, NpzReader, WordsError
 from spen.data.words import CsvWordReader, JsonLinesReader
 from spen.errors import InputError, MissingPackageError, did_you_mean
 
 SUFFIXES = (".arff", ".txt", ".svm", ".libsvm", ".csv", ".tsv", ".jsonl", ".npz", ".conll")
+SUFFIXES += (".parquet",)
 READERS = {"mulan": ArffReader, "meka": ArffReader, "xmc": XmcReader}
 READERS |= {"libsvm": LibsvmReader, "csv": CsvReader, "jsonl": JsonLinesReader, "npz": NpzReader}
-READERS |= {"conll": ConllReader}
+READERS |= {"conll": ConllReader, "parquet": ParquetReader}
 _LOOK = 1 << 16
 _PAIRS = re.compile(
     r"([0-9]+(,[0-9]+)*)?([ \t]+|^)[0-9]+:[^ \t:]+([ \t]+[0-9]+:[^ \t:]+)*[ \t]*(#.*)?"
@@ -125,15 +128,18 @@ def open_rows(
     also: Sequence[Path] = (),
     words: bool = False,
 ) -> RowReader:
-    """Open a file and return its reader: names and sizes now, rows when asked for.
+    """Open a file, or all files of a folder, and return a reader: names and sizes now, rows when
+    asked for.
 
-    Memory is bounded by the chunk that is asked for, not by the file (but an npz file is
-    read whole).
+    ``SPENClassifier.fit`` takes the reader in place of X and y, and ``chunks`` gives the rows some
+    at a time as splits (n, d) and (n, L): ``X, Y = chunk.X, chunk.Y``. Memory is bounded by what is
+    asked for, not by the file (but an npz file, or a shard that is one, is read whole).
 
     Args:
-        path: the file.
-        format: "mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz" or "conll"; None: told by
-            content.
+        path: the file; or shards: a folder of files of one kind, or a pattern such as
+            ``rows/*.parquet``, in the order of their names.
+        format: "mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz", "parquet" (with pyarrow) or
+            "conll"; None: told by content.
         labels: which columns are labels. ARFF: an XML file, names of attributes, or a number
             as in MEKA's -C (the first n; the last n if negative). CSV and JSON lines: names of
             columns, or such a number, or the one column that holds tags (see
@@ -149,6 +155,7 @@ def open_rows(
         words: whether the cells of a CSV file may be words; X is then a DataFrame.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name) / "rows.csv"
     >>> _ = path.write_text("height,width,large\\n1.5,2,1\\n0.5,1,0\\n")
@@ -160,7 +167,24 @@ def open_rows(
     >>> folder.cleanup()
     """
     sizes = n_features, n_labels, zero_based
-    return _open(Path(path), Options(format, labels, *sizes, labels_required, also, words))
+    options = Options(format, labels, *sizes, labels_required, also, words)
+    files = files_of(Path(path))
+    if files is None:
+        return _open(Path(path), options)
+    _check_shards(Path(path), files)
+    return ShardReader(Path(path), files, options, _open)
+
+
+def _check_shards(folder: Path, files: Sequence[Path]) -> None:
+    """Refuse a folder whose files say that they are parts of one data set: some judge others."""
+    named = [(path, _PART.search(_unpacked(path).stem)) for path in files]
+    parts = {_PARTS[match["part"][:2].lower()]: path for path, match in named if match}
+    if len(parts) > 1 or (parts and "train" not in parts and folder.is_dir()):
+        names = ", ".join(sorted(path.name for path in parts.values()))
+        raise InputError(
+            f"{folder} holds files that are by their names parts of one data set: {names}. Name "
+            f"those that are meant, such as '{folder}/train*'."
+        )
 
 
 def _open(path: Path, options: Options) -> RowReader:
@@ -191,7 +215,7 @@ def _load(
         readers[part] = _open(path, replace(options, also=others))
     first = readers["train"]
     for reader in readers.values():
-        _check_alike(first, reader)
+        check_alike(first, reader)
     try:
         splits = {part: reader.read() for part, reader in readers.items()}
     except WordsError as problem:
@@ -224,21 +248,6 @@ def _cut(path: Path, total: int, sizes: Sequence[int]) -> dict[str, slice]:
     return {part: slice(end - size, end) for part, size, end in parts}
 
 
-def _check_alike(first: RowReader, other: RowReader) -> None:
-    for what in ("feature", "label"):
-        ours, theirs = getattr(first, f"{what}_names"), getattr(other, f"{what}_names")
-        if ours == theirs:
-            continue
-        if len(ours) != len(theirs):
-            how = f"{len(ours)} and {len(theirs)}"
-        else:
-            how = next(f"{a!r} and {b!r}" for a, b in zip(ours, theirs, strict=True) if a != b)
-        raise InputError(
-            f"{first.path} and {other.path} must have the same {what}s in the same order; "
-            f"they differ: {how}."
-        )
-
-
 def looks_like(path: Path) -> str | None:
     """Return the format of a file, or None if it cannot be told.
 
@@ -248,6 +257,8 @@ def looks_like(path: Path) -> str | None:
         content = file.read(_LOOK)
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "npz"
+    if content.startswith(b"PAR1"):
+        return "parquet"
     if len(content) == _LOOK:
         content = content.rpartition(b"\n")[0] or content
     suffix = _unpacked(path).suffix.lower()

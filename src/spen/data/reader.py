@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import os
 import re
 import stat
 import sys
 import zlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from spen.batch.splits import Split
+from spen.batch.streams import RowStream
 from spen.data.dataset import Numbered, check_dense, check_size, join, regroup
 from spen.errors import InputError, check_whole, did_you_mean, one_of
 
@@ -41,7 +43,7 @@ MOST_KNOWN, LONGEST_KNOWN = 1 << 16, 1 << 10
 
 LARGEST_VALUE = float(np.finfo(np.float32).max)
 
-FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz", "conll")
+FORMATS = ("mulan", "meka", "xmc", "libsvm", "csv", "jsonl", "npz", "parquet", "conll")
 
 GZIP, MOST_PACKED = b"\x1f\x8b", 1032
 """How compressed files begin, and how many bytes a byte of them may stand for."""
@@ -65,6 +67,8 @@ class Options:
     labels_required: bool = True
     also: Sequence[Path] = ()
     words: bool = False
+    like: RowReader | None = None
+    """A reader of another part, with the columns, sizes and tags of all parts."""
 
     def __post_init__(self) -> None:
         if self.format is not None:
@@ -77,7 +81,7 @@ class Options:
                 raise InputError(f"{name} {what}")
 
 
-class RowReader(ABC):
+class RowReader(RowStream):
     """The rows of one file, read as they are asked for.
 
     Attributes:
@@ -95,6 +99,14 @@ class RowReader(ABC):
     label_column: str | None = None
 
     @property
+    def identity(self) -> str | None:
+        """The file, its size, when it was written, and what its columns are."""
+        file = self.path.stat()
+        columns = f"{list(self.label_names)!r} {len(self.feature_names)}"
+        told = f"{self.path.resolve()} {file.st_size} {file.st_mtime_ns} {columns}"
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    @property
     def n_features(self) -> int:
         """The number of columns of X."""
         return len(self.feature_names)
@@ -107,6 +119,17 @@ class RowReader(ABC):
     @abstractmethod
     def parts(self) -> Iterator[Split]:
         """Yield the rows in order, in parts of whatever size the file gives."""
+
+    def training_parts(self) -> Iterator[Split]:
+        """Yield the rows as ``parts`` does, unless the file says that some are for tests."""
+        # Sizes are not known before the end, and shares are shares of any.
+        if self.divide(2**62):
+            raise InputError(
+                f"{self.path} says which of its rows are for training and which for tests, and "
+                "rows that come part by part are all trained on. Load it with spen.load_dataset, "
+                "or write the training rows into a file of their own."
+            )
+        return self.parts()
 
     def chunks(self, rows: int = 4096) -> Iterator[Split]:
         """Yield the rows in order, so many at a time; the last chunk may have fewer."""

@@ -141,6 +141,10 @@ class LibsvmReader(SparseTextReader):
 
     def __init__(self, path: Path, options: Options) -> None:
         super().__init__(path)
+        if isinstance(like := options.like, LibsvmReader):
+            self.feature_names, self.label_names = like.feature_names, like.label_names
+            self._count(*like._sizes, like._first)
+            return
         self._count(_MOST, _MOST)
         first, last, last_label = _MOST, -1, -1
         for other in (path, *options.also):

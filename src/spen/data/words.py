@@ -113,6 +113,11 @@ class WordReader(RowReader):
 
     def _look_at_tags(self, options: Options) -> None:
         [column] = self._labels
+        if isinstance(options.like, WordReader):
+            like = options.like
+            self.label_column, self._tags = like.label_column, like._tags
+            self.label_names = like.label_names
+            return
         cells = set()
         for path in (self.path, *options.also):
             for row in self.records(TextFile(path)):
@@ -214,13 +219,16 @@ class JsonLinesReader(WordReader):
     format = "jsonl"
 
     def _look(self, options: Options) -> tuple[list[str], set[str]]:
+        if isinstance(options.like, JsonLinesReader):
+            return options.like._found
         columns: dict[str, None] = {}
         lists = set()
         for path in (self.path, *options.also):
             for row in self.records(TextFile(path)):
                 columns |= dict.fromkeys(row)
                 lists |= {name for name, cell in row.items() if isinstance(cell, list)}
-        return list(columns), lists
+        self._found = list(columns), lists
+        return self._found
 
     def records(self, file: TextFile) -> Iterator[dict[str, Any]]:
         for raw in file.raw_lines():

@@ -28,6 +28,7 @@ from spen.batch.arrays import densified, unmasked
 from spen.batch.inputs import InputKind, InputRows, is_nested, read_inputs
 from spen.batch.rows import compressed_rows
 from spen.batch.splits import RowDigests, Split
+from spen.batch.streams import stream_of
 from spen.domains import Simplex, UnitBox
 from spen.errors import InputError, check_positive, check_share, check_whole
 from spen.estimators.asking import SHORTLIST, Question, questions
@@ -44,6 +45,7 @@ from spen.estimators.issues import (
 from spen.estimators.plan import HELD_OUT, Plan, Shape
 from spen.estimators.predictor import Diagnosis, Predictor
 from spen.estimators.scaling import AS_THEY_ARE, CHECKS, Scaling, checked_rows, numbers_wanted
+from spen.estimators.streams import fit_stream
 from spen.estimators.structure import LabelStructure
 from spen.estimators.tables import TableEncoder, needs_encoder
 from spen.estimators.targets import (
@@ -140,7 +142,7 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         label_names: Sequence[Any] | None = None,
@@ -159,7 +161,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame. Or a table of words,
                 dates, text and missing cells: a DataFrame, a dict of columns, or a list of texts.
                 Or what ``features`` of your own take: images, token ids, dicts of arrays
-                (docs/inputs.md).
+                (docs/inputs.md). Or rows that come part by part, labels with them, because there
+                may be more than memory holds: what ``spen.open_rows`` returns, or a Dataset or a
+                DataLoader of PyTorch; y is then left out (docs/large.md).
             y: (n, L) of 0 and 1, nan where a label is missing (array, sparse matrix, or a DataFrame
                 whose columns name the labels); a list of label lists; or (n,) classes.
             sample_weight: (n,) the weight of each row in the loss; only ratios matter.
@@ -183,6 +187,24 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(eval_set, list) and len(eval_set) == 1:
             # As other libraries take it: a list of pairs.
             [eval_set] = eval_set
+        if (stream := stream_of(X)) is not None:
+            if y is not None or sample_weight is not None:
+                raise InputError(
+                    "Rows that come part by part bring their labels and weights along. Leave y and "
+                    "sample_weight out."
+                )
+            fit_stream(
+                self,
+                stream,
+                label_names=label_names,
+                feature_names=feature_names,
+                eval_set=eval_set,
+                callbacks=callbacks,
+                checkpoint=checkpoint,
+                resume=resume,
+                seed=_seed(self.random_state),
+            )
+            return self
         going_on = self.warm_start and hasattr(self, "predictor_")
         passed, encoder = self._passed(X), None
         if passed is None:

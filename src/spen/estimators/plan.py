@@ -47,6 +47,7 @@ class Shape:
         complete: whether no label is missing.
         passed: whether inputs are no matrix, but of another kind; ``features`` is then the number
             of entries of a row.
+        streamed: whether rows come from a store, block by block; then one run has to do.
     """
 
     rows: int
@@ -57,6 +58,7 @@ class Shape:
     held_given: bool = False
     complete: bool = True
     passed: bool = False
+    streamed: bool = False
 
 
 @dataclass(frozen=True)

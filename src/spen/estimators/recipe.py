@@ -261,7 +261,7 @@ def _rivals(settings: dict[str, Any], shape: Shape) -> tuple[Plan, ...]:
     # What is chosen with the network's trials would not be chosen for a rival.
     if own or settings["preset"] == "fast" or is_auto(settings["missing"]):
         return ()
-    if shape.sparse or shape.exclusive or shape.rows > VERY_MANY_ROWS:
+    if shape.sparse or shape.exclusive or shape.rows > VERY_MANY_ROWS or shape.streamed:
         return ()
     batch = settings["batch_size"]
     if is_auto(batch):
@@ -495,7 +495,7 @@ def _choices(
     elif trees:
         # Averaged with trees, networks of any of them are as good.
         rates = DROPOUTS[1:2]
-    elif shape.rows > VERY_MANY_ROWS:
+    elif shape.rows > VERY_MANY_ROWS or shape.streamed:
         # With so many rows trials take long, and there is less to choose.
         rates = DROPOUTS[1:2]
     elif not (shape.sparse or (shape.rows < FEW_ROWS and not shape.exclusive)):

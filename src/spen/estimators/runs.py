@@ -414,7 +414,6 @@ def continue_from(start: SPEN, model: SPEN) -> None:
     model.load_state_dict(weights)
 
 
-@torch.no_grad()
 def start_at_frequencies(model: SPEN, labels: Any, objective: Any = None) -> None:
     """Let the local energies begin at how frequent labels are, which rare labels profit from.
 
@@ -426,7 +425,13 @@ def start_at_frequencies(model: SPEN, labels: Any, objective: Any = None) -> Non
     matrix: Any = labels if sparse.issparse(labels) else densified(labels)
     known = matrix.shape[0] if sparse.issparse(labels) else (~np.isnan(matrix)).sum(0)
     total = matrix.sum(0) if sparse.issparse(labels) else np.nansum(matrix, 0)
-    shares = np.where(np.equal(known, 0), 0.5, np.asarray(total).ravel() / np.maximum(known, 1))
+    start_at_counts(model, np.asarray(total).ravel(), known, objective)
+
+
+@torch.no_grad()
+def start_at_counts(model: SPEN, ones: np.ndarray, known: Any, objective: Any = None) -> None:
+    """Let the local energies begin where ``ones`` (L,) of ``known`` (L,) rows have a label."""
+    shares = np.where(np.equal(known, 0), 0.5, ones / np.maximum(known, 1))
     shares = torch.from_numpy(np.clip(shares, 0.002, 0.998))
     if isinstance(model.domain, Simplex):
         scores = torch.log(shares)

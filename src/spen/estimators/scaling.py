@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +76,56 @@ class Scaling:
         shares = size / np.where(largest > 0, largest, 1.0)[columns]
         squares = np.bincount(columns, shares**2, minlength=width)
         counts = np.bincount(columns, minlength=width)
+        size = largest * np.sqrt(squares / np.maximum(counts, 1))
+        return cls(None, np.where(size > 0, size, 1.0), length)
+
+    @classmethod
+    def of_blocks(
+        cls, blocks: Callable[[], Iterator[Any]], rows: int, width: int, entries: int
+    ) -> Scaling:
+        """Choose the rule, and measure the columns, as ``of`` does, of rows that come in blocks.
+
+        Args:
+            blocks: returns the blocks, dense or sparse.
+            rows: how many rows there are in all.
+            width: how many columns.
+            entries: how many entries are not zero.
+
+        >>> X = np.array([[1.0, 5.0], [3.0, 5.0], [2.0, 8.0]])
+        >>> parts = Scaling.of_blocks(lambda: iter([X[:2], X[2:]]), 3, 2, 6)
+        >>> np.allclose(parts.scale, Scaling.of(X).scale)
+        True
+        """
+        if entries < (1 - MOSTLY_ZERO) * rows * width:
+            length = float(np.sqrt(max(entries / max(rows, 1), 1.0)))
+            return cls._of_sparse_blocks(blocks(), width, length)
+        count, mean, squares = 0, np.zeros(width), np.zeros(width)
+        for block in blocks():
+            dense = block.toarray() if sparse.issparse(block) else np.asarray(block)
+            values = dense.astype(np.float64)
+            count += len(values)
+            own = values.mean(axis=0)
+            values -= own
+            # Means of blocks are near each other, so that little is lost in the difference.
+            apart = own - mean
+            mean += apart * (len(values) / count)
+            squares += np.einsum("ij,ij->j", values, values)
+            squares += apart**2 * (len(values) * (count - len(values)) / count)
+        spread = np.sqrt(squares / max(count, 1))
+        return cls(mean, np.where(spread > 1e-12 * np.abs(mean), spread, 1.0), None)
+
+    @classmethod
+    def _of_sparse_blocks(cls, blocks: Iterator[Any], width: int, length: float) -> Scaling:
+        largest, squares, counts = np.zeros(width), np.zeros(width), np.zeros(width)
+        for block in blocks:
+            values, columns, _, _ = _entries(block)
+            size, before = np.abs(values).astype(np.float64), largest.copy()
+            np.maximum.at(largest, columns, size)
+            # Relative to the largest so far, so that no square overflows.
+            safe = np.where(largest > 0, largest, 1.0)
+            squares *= (before / safe) ** 2
+            squares += np.bincount(columns, (size / safe[columns]) ** 2, minlength=width)
+            counts += np.bincount(columns, minlength=width)
         size = largest * np.sqrt(squares / np.maximum(counts, 1))
         return cls(None, np.where(size > 0, size, 1.0), length)
 

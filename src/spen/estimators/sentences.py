@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, Protocol
@@ -34,21 +36,35 @@ def in_words(sentence: int, position: int | None = None) -> str:
     return f"Sentence {sentence}" + ("" if position is None else f", position {position}")
 
 
-def read_sentences(X: Any, name: str = "X") -> tuple[str, list[Any]]:
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Say of errors inside it whose sentences these are.
+
+    >>> with named("eval_set"):
+    ...     read_sentences([])
+    Traceback (most recent call last):
+    spen.errors.InputError: eval_set: X holds no sentence.
+    """
+    try:
+        yield
+    except InputError as problem:
+        raise InputError(f"{name}: {problem}") from None
+
+
+def read_sentences(X: Any) -> tuple[str, list[Any]]:
     """Return of which kind sentences are, and the sentences as lists, or as arrays (T, d).
 
     Args:
         X: a list of sentences; each is an array (T, d), or a list of words, or of dicts.
-        name: what errors call it.
     """
     if isinstance(X, str | bytes | Mapping) or not hasattr(X, "__len__"):
         raise InputError(
-            f"{name} must be a list of sentences, each a list of tokens or an array (T, d); "
+            "X must be a list of sentences, each a list of tokens or an array (T, d); "
             f"received {_shown(X)}."
         )
     sentences = list(X)
     if not sentences:
-        raise InputError(f"{name} holds no sentence.")
+        raise InputError("X holds no sentence.")
     kinds = []
     for i, sentence in enumerate(sentences):
         kind, sentences[i] = _read(i, sentence)
@@ -62,15 +78,16 @@ def read_sentences(X: Any, name: str = "X") -> tuple[str, list[Any]]:
 
 
 def _read(i: int, sentence: Any) -> tuple[str, Any]:
-    if isinstance(sentence, str | bytes | Mapping) or not hasattr(sentence, "__len__"):
+    if hasattr(sentence, "__array__"):
+        sentence = _as_array(i, sentence)
+    elif isinstance(sentence, str | bytes) or not isinstance(sentence, Sequence):
         raise InputError(
             f"{in_words(i)} must be a list of tokens or an array (T, d); received "
             f"{_shown(sentence)}."
         )
     if len(sentence) == 0:
         raise InputError(f"{in_words(i)} is empty. Leave it out.")
-    tokens: Any = sentence
-    first = tokens[0]
+    first = sentence[0]
     if isinstance(first, str):
         for t, token in enumerate(sentence):
             if not isinstance(token, str):
@@ -92,11 +109,32 @@ def _read(i: int, sentence: Any) -> tuple[str, Any]:
     return "arrays", _array(i, sentence)
 
 
-def _array(i: int, sentence: Any) -> np.ndarray:
+def _as_array(i: int, sentence: Any) -> np.ndarray:
     try:
         array: np.ndarray = np.asarray(sentence)
-    except (ValueError, TypeError, RuntimeError):
+    except (ValueError, TypeError, RuntimeError):  # rows of several widths, a tensor of a GPU
         array = np.empty((), object)
+    if array.ndim == 0:
+        raise InputError(
+            f"{in_words(i)} must be words, dicts, or an array of numbers (T, d); received "
+            f"{_shown(sentence)}."
+        )
+    return array
+
+
+def _array(i: int, sentence: Any) -> np.ndarray:
+    widths = [len(row) if hasattr(row, "__len__") else None for row in sentence]
+    for t, width in enumerate(widths):
+        if width is None or isinstance(sentence[t], str | bytes | Mapping):
+            raise InputError(
+                f"{in_words(i, t)} must be a word, a dict or a row of numbers, as all others of "
+                f"its sentence; received {_shown(sentence[t])}."
+            )
+        if width != widths[0]:
+            raise InputError(
+                f"{in_words(i, t)} has {width} numbers, and position 0 has {widths[0]}."
+            )
+    array = _as_array(i, sentence)
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise InputError(
             f"{in_words(i)} must be words, dicts, or an array of numbers (T, d); received "
@@ -156,26 +194,42 @@ def read_tags(y: Any, lengths: Sequence[int], name: str = "y") -> list[list[Any]
                 f"{min(length, len(tags))} has none beside it."
             )
         tags = tags.tolist() if hasattr(tags, "tolist") else list(tags)
-        found.append([None if is_missing(tag) else tag for tag in tags])
+        found.append([_tag(tag, i, t, name) for t, tag in enumerate(tags)])
     return found
+
+
+def _tag(tag: Any, i: int, t: int, name: str) -> Any:
+    """Return a tag, None if it is missing, or say that it is none."""
+    if is_missing(tag):
+        return None
+    if isinstance(tag, float | np.floating) and float(tag).is_integer():
+        # An array in which some are missing, as nan, has no whole numbers.
+        return int(tag)
+    if not isinstance(tag, str | int | bool | np.integer | np.bool_):
+        raise InputError(
+            f"{in_words(i, t)} has the tag {_shown(tag)} in {name}. Tags must be text or whole "
+            "numbers, None where one is missing."
+        )
+    return tag
 
 
 def find_classes(tags: Sequence[Sequence[Any]]) -> np.ndarray:
     """Return all tags there are, in order."""
-    found: set[Any] = set()
-    for i, sentence in enumerate(tags):
-        for t, tag in enumerate(sentence):
-            if tag is not None and not isinstance(tag, str | int | bool | np.generic):
-                raise InputError(
-                    f"{in_words(i, t)} has the tag {_shown(tag)}. Tags must be text or whole "
-                    "numbers, None where one is missing."
-                )
-        found.update(sentence)
-    found.discard(None)
+    found: set[Any] = {tag for sentence in tags for tag in sentence} - {None}
     if not found:
         raise InputError("y holds no tag at all.")
     if len({isinstance(tag, str) for tag in found}) > 1:
-        raise InputError("Tags must be all text or all numbers; y holds both.")
+        first = next(tag for sentence in tags for tag in sentence if tag is not None)
+        i, t = next(
+            (i, t)
+            for i, sentence in enumerate(tags)
+            for t, tag in enumerate(sentence)
+            if tag is not None and isinstance(tag, str) != isinstance(first, str)
+        )
+        raise InputError(
+            f"Tags must be all text or all numbers; the first one is {first!r}, and "
+            f"{in_words(i, t).lower()} has {tags[i][t]!r}."
+        )
     if len(found) == 1:
         raise InputError(f"y holds one tag alone, {found.pop()!r}, so there is nothing to learn.")
     return np.array(sorted(found))
@@ -185,29 +239,36 @@ def tag_numbers(
     tags: Sequence[Sequence[Any]],
     classes: np.ndarray,
     name: str,
-    unseen: Callable[[str], None] | None = None,
-) -> Ragged:
+) -> list[list[int]]:
     """Return the number of each tag, −1 where there is none.
 
     Args:
         tags: of each sentence.
         classes: what they are numbered by.
         name: what errors call them.
-        unseen: takes the words about a tag that is not among the classes; None raises.
     """
-    places = {tag: k for k, tag in enumerate(classes.tolist())}
-    places[None] = MISSING
-    found = []
+    for words, tag in _unseen(tags, classes, name):
+        raise InputError(f"{words} {did_you_mean(str(tag), map(str, classes.tolist()))}")
+    places = {tag: k for k, tag in enumerate(classes.tolist())} | {None: MISSING}
+    return [[places[tag] for tag in sentence] for sentence in tags]
+
+
+def warn_of_unseen(tags: Sequence[Sequence[Any]], classes: np.ndarray) -> None:
+    """Say which tags of a truth cannot be found, for they are not among the classes."""
+    unseen = [words for words, _ in _unseen(tags, classes, "y")]
+    if unseen:
+        more = f" {len(unseen) - 1} more are like it." if len(unseen) > 1 else ""
+        warnings.warn(f"{unseen[0]} It counts as missed.{more}", stacklevel=3)
+
+
+def _unseen(
+    tags: Sequence[Sequence[Any]], classes: np.ndarray, name: str
+) -> Iterator[tuple[str, Any]]:
+    known = {*classes.tolist(), None}
     for i, sentence in enumerate(tags):
         for t, tag in enumerate(sentence):
-            if tag not in places:
-                words = f"{in_words(i, t)} has the tag {tag!r} in {name}, which was not trained."
-                if unseen is None:
-                    hint = did_you_mean(str(tag), map(str, classes.tolist()))
-                    raise InputError(f"{words} {hint}")
-                unseen(words)
-        found.append([places.get(tag, MISSING) for tag in sentence])
-    return Ragged.of(found, np.int64)
+            if tag not in known:
+                yield f"{in_words(i, t)} has the tag {tag!r} in {name}, which was not trained.", tag
 
 
 # Encoders -----------------------------------------------------------------------------------
@@ -217,6 +278,11 @@ class Encoder(Protocol):
     """What makes numbers of sentences of one kind."""
 
     kind: ClassVar[str]
+
+    @classmethod
+    def of(cls, sentences: Sequence[Any], kept: Sequence[int]) -> Encoder:
+        """Check all sentences, and learn from those that are kept, by their numbers."""
+        ...
 
     def encode(self, sentences: Sequence[Any]) -> Ragged:
         """Return what a feature network takes of each position."""
@@ -239,11 +305,11 @@ class ArrayEncoder:
     scale: np.ndarray | None = None
 
     @classmethod
-    def of(cls, sentences: Sequence[np.ndarray]) -> ArrayEncoder:
-        """Learn the columns of training sentences."""
+    def of(cls, sentences: Sequence[np.ndarray], kept: Sequence[int]) -> ArrayEncoder:
+        """Check all sentences, and learn the columns of those that are kept."""
         width = sentences[0].shape[1]
         cls(width)._check(sentences)
-        rows = np.concatenate(sentences).astype(np.float64)
+        rows = np.concatenate([sentences[i] for i in kept]).astype(np.float64)
         if rows.min() >= 0 and rows.max() <= 1:
             return cls(width)
         spread = rows.std(0)
@@ -339,11 +405,12 @@ class TokenEncoder:
         return tuple(len(table) + 2 for table in self.tables)
 
     @classmethod
-    def of(cls, sentences: Sequence[Sequence[Any]]) -> TokenEncoder:
-        """Learn what there is in training sentences."""
+    def of(cls, sentences: Sequence[Sequence[Any]], kept: Sequence[int]) -> TokenEncoder:
+        """Check all sentences, and learn what there is in those that are kept."""
         first = sentences[0][0]
         columns = tuple(sorted(first, key=int)) if isinstance(first, Mapping) else ()
-        counts = Counter(chain.from_iterable(cls((), (), columns)._cells(sentences)))
+        cells_of = cls((), (), columns)._cells(sentences)
+        counts = Counter(chain.from_iterable(cells_of[i] for i in kept))
         characters: Counter[str] = Counter()
         marks: list[Counter[str]] = []
         for cells, times in counts.items():
@@ -420,12 +487,16 @@ class DictEncoder:
         self._numbers.update({name: k for k, name in enumerate(self.names, 1)})
 
     @classmethod
-    def of(cls, sentences: Sequence[Sequence[Mapping[str, Any]]]) -> DictEncoder:
-        """Learn what features there are in training sentences."""
-        names: set[str] = set()
+    def of(
+        cls, sentences: Sequence[Sequence[Mapping[str, Any]]], kept: Sequence[int]
+    ) -> DictEncoder:
+        """Check all sentences, and learn what features there are in those that are kept."""
+        names, learned = set[str](), set(kept)
         for i, sentence in enumerate(sentences):
             for t, token in enumerate(sentence):
-                names.update(_amounts(i, t, token))
+                amounts = _amounts(i, t, token)
+                if i in learned:
+                    names.update(amounts)
         return cls(tuple(sorted(names)))
 
     def encode(self, sentences: Sequence[Sequence[Mapping[str, Any]]]) -> Ragged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -55,6 +56,11 @@ class TagPredictor:
     def is_chain(self) -> bool:
         """Whether inference is exact."""
         return is_chain(self.model.energy)
+
+    @cached_property
+    def in_force(self) -> TagRules:
+        """The rules, with those that the energy has of its own."""
+        return self.rules.beside(self.model.energy)
 
     def read(self, X: Any) -> list[Any]:
         """Return sentences of the kind that was trained on."""
@@ -124,13 +130,15 @@ class TagPredictor:
 
     def best(self, context: Context) -> Solution:
         """Return the best tagging that can be found, among those that are allowed."""
+        if not self.is_chain:
+            return self.decoded(self.soft(context).y, context)
         domain = self.model.domain.of_batch(context)
-        if self.is_chain:
-            problem = self.chain(context)
-        else:
-            # Where inference ends is a probability of each tag; what is most probable by these.
-            problem = Form(linear=-domain.to_dual(self.soft(context).y), mask=context.mask)
-            problem = problem + self._barred(context)
+        return Viterbi().solve(self.chain(context), domain, known=context.known)
+
+    def decoded(self, y: Tensor, context: Context) -> Solution:
+        """Return the tagging that is allowed and has the largest product of probabilities y."""
+        domain = self.model.domain.of_batch(context)
+        problem = Form(linear=-domain.to_dual(y), mask=context.mask) + self._barred(context)
         return Viterbi().solve(problem, domain, known=context.known)
 
     def n_best(self, context: Context, n: int) -> NBest:
@@ -146,5 +154,5 @@ class TagPredictor:
 
     def _barred(self, context: Context) -> Problem:
         """Return a chain that says what is forbidden, and nothing else."""
-        chain = ChainEnergy(self.n_classes, self.rules.forbidden)
+        chain = ChainEnergy(self.n_classes, self.in_force.forbidden)
         return chain.to(self.model.reference).bind(context)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from spen.batch.ragged import Ragged
-from spen.energies.chain import OUTSIDE, Transition, forbidden_transitions
+from spen.energies.base import Energy, energy_terms
+from spen.energies.chain import OUTSIDE, ChainEnergy, Transition, forbidden_transitions
 from spen.errors import InputError, one_of
 from spen.estimators.sentences import in_words
 from spen.estimators.spans import are_spans
@@ -56,6 +56,16 @@ class TagRules:
             return cls(tuple(names))
         raise InputError(f"{broken[0].upper()}{broken[1:]} Correct it, or take constraints off.")
 
+    def beside(self, energy: Energy) -> TagRules:
+        """Return these rules with those that the chains of an energy have of their own."""
+        found, outside = set(self.forbidden), len(self.names)
+        for term in energy_terms(energy):
+            if isinstance(term, ChainEnergy) and term.forbidden is not None:
+                pairs = term.forbidden.nonzero().tolist()
+                found |= {tuple(OUTSIDE if k == outside else k for k in pair) for pair in pairs}
+        own = sorted(found - set(self.forbidden))
+        return replace(self, forbidden=(*self.forbidden, *own))
+
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
         """The pairs as names, None for the outside."""
@@ -84,26 +94,41 @@ class TagRules:
                     return f"{where[0].lower()}{where[1:]} has {words[1]} after {words[0]}."
         return None
 
-    def check_possible(self, known: Ragged) -> None:
-        """Raise where known tags leave no tagging of a sentence."""
+    def check_possible(self, tags: Sequence[Sequence[int]], whose: str = "known tags") -> None:
+        """Raise where some tags leave no tagging of a sentence.
+
+        Args:
+            tags: their numbers, of each sentence; −1 where there is none.
+            whose: what errors call them.
+        """
         if not self.forbidden:
             return
         k = len(self.names)
         allowed = np.ones((k + 1, k + 1), bool)
         allowed[tuple(np.array(self.forbidden).T)] = False
-        for i, tags in enumerate(known.values.split(known.lengths.tolist())):
-            reached: Any = allowed[-1, :-1]
-            for t, tag in enumerate(tags.tolist()):
+        # Of each number of positions, whether there is a tagging of which nothing is known.
+        free: list[bool] = []
+        reached: Any = allowed[-1, :-1]
+        for _ in range(max(map(len, tags))):
+            free.append(bool((reached & allowed[:-1, -1]).any()))
+            reached = (reached[:, None] & allowed[:-1, :-1]).any(0)
+        for i, sentence in enumerate(tags):
+            told = any(tag != MISSING for tag in sentence)
+            if not told and free[len(sentence) - 1]:
+                continue
+            reached = allowed[-1, :-1]
+            for t, tag in enumerate(sentence):
                 if t:
                     reached = (reached[:, None] & allowed[:-1, :-1]).any(0)
                 if tag != MISSING:
                     reached = reached & (np.arange(k) == tag)
-                if t == len(tags) - 1:
+                if t == len(sentence) - 1:
                     reached = reached & allowed[:-1, -1]
                 if not reached.any():
+                    of_whom = f"the {whose} and " if told else ""
                     raise InputError(
-                        f"{in_words(i, t)}: the known tags and the forbidden transitions leave no "
-                        "tag for it. Take some of them off."
+                        f"{in_words(i, t)}: {of_whom}the forbidden transitions leave no tag for "
+                        "it. Take some of them off."
                     )
 
 

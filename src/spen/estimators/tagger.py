@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,9 +25,11 @@ from spen.estimators.sentences import (
     KINDS,
     find_classes,
     in_words,
+    named,
     read_sentences,
     read_tags,
     tag_numbers,
+    warn_of_unseen,
 )
 from spen.estimators.spans import entity_f1, token_accuracy
 from spen.estimators.tag_predictor import TagPredictor
@@ -165,15 +166,20 @@ class Tagger(BaseEstimator):
             if held is None:
                 kept, rest = self._hold_out(len(sentences), seed)
                 held = [sentences[i] for i in rest], [tags[i] for i in rest]
-        encoder = ENCODERS[kind].of([sentences[i] for i in kept])
+        encoder = ENCODERS[kind].of(sentences, kept)
         inputs = encoder.encode([sentences[i] for i in kept])
         with seeded(torch.Generator().manual_seed(seed)):
             # Torch's modules draw weights when they are made, whatever becomes of those.
             features = self._features(encoder, len(classes), inputs, plan.recipe, seed)
         model = plan.build(features, rules, seed).to(device)
+        in_force = rules.beside(model.energy)
+        broken = in_force.broken(tags)
+        if broken is not None:
+            raise InputError(f"The energy forbids what training tags do: {broken} Correct it.")
+        in_force.check_possible(tag_numbers(tags, classes, "y"), "tags in y")
 
         def rows(inputs: Ragged, tags: list[list[Any]], weight: np.ndarray) -> SequenceRows:
-            numbers = tag_numbers(tags, classes, "eval_set").to(device)
+            numbers = Ragged.of(tag_numbers(tags, classes, "y"), np.int64).to(device)
             complete = not bool((numbers.values == MISSING).any())
             # So that rates do not depend on how long sentences are.
             each = torch.from_numpy(weight).float() / numbers.lengths.double().mean().float()
@@ -182,7 +188,9 @@ class Tagger(BaseEstimator):
 
         learn, judge = rows(inputs, [tags[i] for i in kept], weight[kept]), None
         if held is not None:
-            judge = rows(encoder.encode(held[0]), held[1], np.ones(len(held[0])))
+            with named("eval_set"):
+                in_force.check_possible([[MISSING] * len(each) for each in held[0]])
+                judge = rows(encoder.encode(held[0]), held[1], np.ones(len(held[0])))
         runs, history, score = plan.runs(model), History(), None
         total = sum(stage.epochs for _, stage in runs)
         title = "fit" if self.verbose and processes.is_first else None
@@ -207,7 +215,7 @@ class Tagger(BaseEstimator):
         self.predictor_, self.model_ = predictor, predictor.model
         self.encoder_ = predictor.encoder
         self.classes_ = np.array(predictor.rules.names)
-        self.forbidden_ = predictor.rules.pairs
+        self.forbidden_ = predictor.in_force.pairs
 
     # Predictions ------------------------------------------------------------------------
 
@@ -296,7 +304,8 @@ class Tagger(BaseEstimator):
             given = torch.nan_to_num(context.known, nan=0.0)
             return self.model_.energy.bind(context).value(given).tolist()
 
-        return np.array(predictor.over(sentences, tag_numbers(tags, self.classes_, "y"), energies))
+        numbers = Ragged.of(tag_numbers(tags, self.classes_, "y"), np.int64)
+        return np.array(predictor.over(sentences, numbers, energies))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return how good predictions are: ``entity_f1`` where tags are those of spans, else the
@@ -305,13 +314,10 @@ class Tagger(BaseEstimator):
         A tag that was not in training counts as one that was missed, with a warning. A missing one
         does not count; spans need all tags.
         """
-        found = self.predict(X)
-        truth = read_tags(y, list(map(len, found)))
-        unseen: list[str] = []
-        tag_numbers(truth, self.classes_, "y", unseen.append)
-        if unseen:
-            more = f" {len(unseen) - 1} more are like it." if len(unseen) > 1 else ""
-            warnings.warn(f"{unseen[0]} It counts as missed.{more}", stacklevel=2)
+        sentences = self._fitted().read(X)
+        truth = read_tags(y, list(map(len, sentences)))
+        warn_of_unseen(truth, self.classes_)
+        found = self.predict(sentences)
         if self.metric_ == "entity_f1":
             if sample_weight is not None:
                 raise InputError("sample_weight goes with token accuracy; this model scores spans.")
@@ -326,6 +332,28 @@ class Tagger(BaseEstimator):
 
         check_is_fitted(self)
         save(self, path)
+
+    @ends_with_python
+    def report(
+        self, path: Path | str, X: Any = None, y: Any = None, *, title: str | None = None
+    ) -> Path:
+        """Write one HTML page that shows the tagger, and return where it is (see docs/report.md).
+
+        Args:
+            path: the file to write.
+            X: sentences, as ``fit`` takes them. Those that were not trained on say most; without
+                any, the page has what the model alone tells.
+            y: their tags; None where one is missing.
+            title: of the page.
+        """
+        from spen.report.page import write_report
+        from spen.report.sentences import JudgedSentences
+
+        self._fitted()
+        if (X is None) != (y is None):
+            raise InputError("report takes sentences and their tags, X and y, or neither of them.")
+        judged = None if X is None else JudgedSentences.of(self, X, y, "the sentences given")
+        return write_report(path, title or type(self).__name__, self, judged)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name."""
@@ -370,10 +398,12 @@ class Tagger(BaseEstimator):
             raise InputError(
                 f"eval_set must be a pair (sentences, tags); received a {type(given).__name__}."
             )
-        other, sentences = read_sentences(given[0], "eval_set")
+        with named("eval_set"):
+            other, sentences = read_sentences(given[0])
+            tags = read_tags(given[1], list(map(len, sentences)))
         if other != kind:
             raise InputError(f"eval_set holds {KINDS[other]}, and X {KINDS[kind]}.")
-        return sentences, read_tags(given[1], list(map(len, sentences)), "eval_set")
+        return sentences, tags
 
     def _features(
         self, encoder: Any, n_classes: int, inputs: Ragged, recipe: Recipe, seed: int
@@ -390,13 +420,14 @@ class Tagger(BaseEstimator):
         return TokenNetwork(encoder.sizes, len(encoder.characters) + 2, dropout=recipe.dropout)
 
     def _known(self, known: Any, sentences: list[Any]) -> Ragged | None:
-        """Return the numbers of tags that are known."""
+        """Return the numbers of tags that are known, if each sentence has a tagging."""
         if known is None:
+            self.predictor_.in_force.check_possible([[MISSING] * len(each) for each in sentences])
             return None
         tags = read_tags(known, list(map(len, sentences)), "known")
         numbers = tag_numbers(tags, self.classes_, "known")
-        self.predictor_.rules.check_possible(numbers)
-        return numbers
+        self.predictor_.in_force.check_possible(numbers)
+        return Ragged.of(numbers, np.int64)
 
     def _named(self, numbers: list[int], sentence: Any) -> list[Any]:
         """Return the tags of a sentence's positions."""

@@ -155,9 +155,12 @@ class TaggerPlan:
     def build(self, features: SequenceFeatures, rules: TagRules, seed: int) -> SPEN:
         """Return a new model over a feature network, whose weights are drawn too."""
         domain, forbidden = Simplex(len(rules.names), positions=None), list(rules.forbidden)
-        # The chains in a description are told what is forbidden, unless they say that themselves.
+        # The chains in a description are told what is forbidden, beside what they say themselves.
         terms = (
-            UnsizedTerm(term.kind, {"forbidden": forbidden} | term.settings)
+            UnsizedTerm(
+                term.kind,
+                term.settings | {"forbidden": [*term.settings.get("forbidden", ()), *forbidden]},
+            )
             if issubclass(term.kind, ChainEnergy) and forbidden
             else term
             for term in self.energy.terms

@@ -67,7 +67,7 @@ def read_targets(Y: Any, names: Sequence[Any] | None = None) -> Targets:
         raise InputError(
             f"label_names holds {len(names)} names for {len(targets.names)} columns of Y."
         )
-    return _of_matrix(targets.matrix, _plain_names(names), targets.dtype)
+    return _of_matrix(targets.matrix, plain_names(names), targets.dtype)
 
 
 def _read(Y: Any) -> Targets:
@@ -79,7 +79,7 @@ def _read(Y: Any) -> Targets:
         return _of_matrix(_sparse_labels(Y), None, Y.dtype)
     Y = unmasked(Y)
     if hasattr(Y, "columns") and hasattr(Y, "to_numpy"):
-        names = _plain_names(Y.columns)
+        names = plain_names(Y.columns)
         targets = _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
         return replace(targets, framed=is_frame(Y))
     if holds_label_lists(Y):
@@ -102,7 +102,7 @@ def _of_matrix(matrix: Any, names: np.ndarray | None, dtype: np.dtype) -> Target
     return Targets(matrix, names, exclusive=False, dtype=dtype)
 
 
-def _plain_names(names: Iterable[Any]) -> np.ndarray:
+def plain_names(names: Iterable[Any]) -> np.ndarray:
     """Return names as Python's own text and numbers, whatever numpy made of them."""
     items = [name.item() if isinstance(name, np.generic) else name for name in names]
     return object_array(items)
@@ -233,7 +233,7 @@ def of_lists(rows: Any) -> Targets:
         label = next(label for label in rows[row] if rows[row].count(label) > 1)
         others = f", and {len(repeated) - 1} other rows name some twice" if repeated[1:] else ""
         warnings.warn(
-            f"Row {row} names {_plain_names([label])[0]!r} twice{others}; a label counts once.",
+            f"Row {row} names {plain_names([label])[0]!r} twice{others}; a label counts once.",
             DataConversionWarning,
             stacklevel=2,
         )
@@ -241,7 +241,7 @@ def of_lists(rows: Any) -> Targets:
     matrix = sparse.csr_array(
         (np.ones(len(columns), np.int8), columns, offsets), shape=(len(rows), len(names))
     )
-    return Targets(matrix, _plain_names(names), exclusive=False, dtype=np.dtype(np.int64))
+    return Targets(matrix, plain_names(names), exclusive=False, dtype=np.dtype(np.int64))
 
 
 def check_index(X: Any, other: Any, what: str) -> None:
@@ -278,7 +278,7 @@ def _of_classes(Y: Any) -> Targets:
     values = column_or_1d(values)
     check_classification_targets(values)
     names, codes = np.unique(values, return_inverse=True)
-    names = _plain_names(names) if names.dtype.kind == "O" else names
+    names = plain_names(names) if names.dtype.kind == "O" else names
     if len(names) < 2:
         raise InputError(
             f"y holds one class only ({names[0]!r}); a classifier needs at least two classes. "
@@ -438,7 +438,7 @@ def align_among(among: Any, names: np.ndarray, rows: int) -> np.ndarray:
             "give True and False: among.astype(bool)."
         )
     number = {name: column for column, name in enumerate(names.tolist())}
-    given = [among] if isinstance(among, str) else _plain_names(among).tolist()
+    given = [among] if isinstance(among, str) else plain_names(among).tolist()
     # A number that is the name of a label means that label.
     columns = [number.get(each, each) for each in given]
     unknown = [v for v in columns if not isinstance(v, int) or not 0 <= v < len(names)]
@@ -465,14 +465,20 @@ def _of_dicts(known: Sequence[Any], names: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def label_weights(value: Any, targets: Targets) -> np.ndarray | None:
-    """Return the weight of each label, from one number a label or a dict by name."""
+def label_weights(
+    value: Any, targets: Targets, counts: np.ndarray | None = None
+) -> np.ndarray | None:
+    """Return the weight of each label, from one number a label or a dict by name.
+
+    ``counts`` says how many rows have each label, where the targets do not hold all rows.
+    """
     if value is None:
         return None
     names = targets.names.tolist()
     if isinstance(value, str):
         one_of(value, ("balanced",), "label_weight")
-        counts = np.asarray((targets.matrix == 1).sum(0)).ravel()
+        if counts is None:
+            counts = np.asarray((targets.matrix == 1).sum(0)).ravel()
         # A label that no row has is as one that a single row has.
         value = 1 / np.maximum(counts, 1)
     if isinstance(value, dict):

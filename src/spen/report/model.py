@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
@@ -9,8 +10,11 @@ from spen.energies.base import Energy, UnsizedEnergy, energy_terms
 from spen.energies.label import LabelEnergy
 from spen.estimators.base import LabelClassifier
 from spen.estimators.plan import Prediction
+from spen.estimators.sentences import KINDS
+from spen.estimators.tagger import Tagger
 from spen.features import MLP, Identity, LabelScores
 from spen.inference.descent import Descent
+from spen.inference.discrete.viterbi import Viterbi
 from spen.metrics import IN_WORDS
 from spen.objectives.label_wise import CrossEntropy
 from spen.objectives.unrolled import UnrolledLikelihood
@@ -53,10 +57,7 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
         facts.append(["training", f"the energy is cross-fitted over {plan.folds} folds"])
     score = IN_WORDS[plan.metric] if takes_sets else "accuracy"
     facts.append([f"{score}: held-out training rows", f"{100 * classifier.held_out_score_:.2f}"])
-    notes = classifier.notes_
-    facts += [[name, note] for name, note in notes.items() if name not in ("command", *VERSIONS)]
-    made = ", ".join(f"{name} {notes[name]}" for name in VERSIONS if name in notes)
-    facts.append(["trained with", made])
+    facts += _notes(classifier.notes_)
     settings = classifier.get_params(deep=False)
     return {
         "kind": type(classifier).__name__,
@@ -70,21 +71,60 @@ def training_facts(classifier: LabelClassifier) -> list[dict[str, Any]]:
     names = ("the run that tunes, on part of the rows", "the last run, on all rows")
     if classifier.plan_.cross_fit:
         names = ("the energy's training", "the label-wise model's, on all rows")
-    stages = []
-    for run, history in zip(names, (classifier.history_, classifier.refit_history_), strict=True):
-        history = history or History()
-        for name in dict.fromkeys(epoch.stage for epoch in history.epochs):
-            epochs = history.stage(name)
-            scores = [round(100 * epoch.score, 2) for epoch in epochs if epoch.score is not None]
-            stage = {
-                "run": run,
-                "name": name,
-                "loss": [float(f"{epoch.loss:.6g}") for epoch in epochs],
-                "score": scores if len(scores) == len(epochs) else None,
-                "seconds": round(sum(epoch.seconds for epoch in epochs), 2),
-            }
-            stages.append(stage)
-    return stages
+    histories = classifier.history_, classifier.refit_history_
+    return [stage for pair in zip(names, histories, strict=True) for stage in _stages(*pair)]
+
+
+def _stages(run: str, history: History | None) -> Iterator[dict[str, Any]]:
+    history = history or History()
+    for name in dict.fromkeys(epoch.stage for epoch in history.epochs):
+        epochs = history.stage(name)
+        scores = [round(100 * epoch.score, 2) for epoch in epochs if epoch.score is not None]
+        yield {
+            "run": run,
+            "name": name,
+            "loss": [float(f"{epoch.loss:.6g}") for epoch in epochs],
+            "score": scores if len(scores) == len(epochs) else None,
+            "seconds": round(sum(epoch.seconds for epoch in epochs), 2),
+        }
+
+
+def tagger_facts(tagger: Tagger) -> dict[str, Any]:
+    """Return what a model file tells about a tagger, as ``model_facts``."""
+    model, predictor = tagger.model_, tagger.predictor_
+    exact = isinstance(predictor.inference, Viterbi) and predictor.is_chain
+    facts = [
+        ["tags", f"{predictor.n_classes:,}"],
+        ["sentences", KINDS[predictor.encoder.kind]],
+        ["parameters", f"{sum(p.numel() for p in model.parameters()):,}"],
+        ["feature network", type(model.features).__name__],
+        ["energy", " + ".join(_energy(term) for term in energy_terms(model.energy))],
+        ["objective", _in_words(predictor.objective)],
+        ["inference", "exact: Viterbi" if exact else _in_words(predictor.inference)],
+        ["transitions that are never taken", f"{len(predictor.in_force.forbidden):,}"],
+    ]
+    if tagger.held_out_score_ is not None:
+        held_out = f"{100 * tagger.held_out_score_:.2f}"
+        facts.append(["token accuracy: held-out sentences", held_out])
+    facts += _notes(tagger.notes_)
+    settings = tagger.get_params(deep=False)
+    return {
+        "kind": type(tagger).__name__,
+        "facts": facts,
+        "settings": [[name, _in_words(value)] for name, value in settings.items()],
+    }
+
+
+def tagger_training(tagger: Tagger) -> list[dict[str, Any]]:
+    """Return the stages of training, as ``training_facts``."""
+    return list(_stages("the training", tagger.history_))
+
+
+def _notes(notes: dict[str, str]) -> list[list[str]]:
+    """Return the notes of a model file, the versions in one."""
+    found = [[name, note] for name, note in notes.items() if name not in ("command", *VERSIONS)]
+    made = ", ".join(f"{name} {notes[name]}" for name in VERSIONS if name in notes)
+    return [*found, ["trained with", made]]
 
 
 def _network(features: Any) -> str:

@@ -17,15 +17,22 @@ from markupsafe import Markup
 from spen.errors import InputError
 from spen.estimators.base import LabelClassifier
 from spen.estimators.compare import SCORES, Comparison, in_percent
+from spen.estimators.tagger import Tagger
 from spen.files import versions, write_atomically
-from spen.report import charts, scores
+from spen.report import charts, scores, tag_scores
 from spen.report.examples import example_facts
 from spen.report.folder import folder_facts
 from spen.report.label_relations import pair_facts, structure_facts
-from spen.report.model import model_facts, training_facts
+from spen.report.model import model_facts, tagger_facts, tagger_training, training_facts
+from spen.report.sentences import (
+    JudgedSentences,
+    TagSubject,
+    sentence_facts,
+    transition_facts,
+)
 from spen.report.subject import Judged, Subject, common_beginning, isolated
 
-ASSETS = ("page.css", "solver.js", "player.js", "page.js")
+ASSETS = ("page.css", "elements.js", "solver.js", "player.js", "chain.js", "tagging.js", "page.js")
 
 Facts = dict[str, Any]
 
@@ -82,6 +89,51 @@ def gather(
     }
 
 
+def gather_tagger(
+    title: str,
+    tagger: Tagger,
+    judged: JudgedSentences | None = None,
+    *,
+    folder: Path | None = None,
+) -> Facts:
+    """Return what a page says about a tagger, and about sentences that judge it.
+
+    Args:
+        title: of the page.
+        tagger: fitted.
+        judged: sentences with tags; without them the page has what the model alone tells.
+        folder: with records and pictures.
+    """
+    facts: Facts = {
+        "title": title,
+        "versions": versions(),
+        "folder": None if folder is None else folder_facts(folder),
+        "model": tagger_facts(tagger),
+        "training": tagger_training(tagger),
+        "transitions": transition_facts(tagger, judged),
+        "rows": None,
+        "sentences": None,
+    }
+    if judged is None:
+        return facts
+    subject, lengths = TagSubject(tagger, judged), list(map(len, judged.X))
+    found = tag_scores.tag_rows(subject)
+    facts["rows"] = {
+        "name": judged.name,
+        "count": len(judged.X),
+        "total": judged.total,
+        "positions": sum(lengths),
+        "wrong": found["wrong"],
+        "longest": max(lengths),
+    }
+    return facts | {
+        "scores": tag_scores.tagger_scores(subject),
+        "sentences": sentence_facts(subject),
+        "tags": found,
+        "spans": tag_scores.span_rows(subject),
+    }
+
+
 def comparison_facts(comparison: Comparison) -> Facts:
     """Return the table of a comparison, what to know of it, and every decoding of each."""
     header, rows = comparison.table()
@@ -93,18 +145,21 @@ def comparison_facts(comparison: Comparison) -> Facts:
     return {"header": header, "rows": rows, "notes": comparison.notes(), "every": every}
 
 
-def write_report(path: Path | str, *what: Any, **options: Any) -> Path:
+def write_report(path: Path | str, title: str, model: Any, *what: Any, **options: Any) -> Path:
     """Gather what a page says, write it as one HTML file, and return where it is.
 
     Args:
         path: the file to write.
-        what: the title and more, as ``gather`` takes it.
+        title: of the page.
+        model: a classifier, a tagger, or None where a folder is all there is.
+        what: more, as ``gather`` or ``gather_tagger`` takes it.
         options: likewise.
     """
     path = Path(path)
     if path.is_dir():
         raise InputError(f"{path} is a folder. Name a file in it, such as {path / 'report.html'}.")
-    return write_page(gather(*what, **options), path)
+    collect: Any = gather_tagger if isinstance(model, Tagger) else gather
+    return write_page(collect(title, model, *what, **options), path)
 
 
 def write_page(facts: Facts, path: Path) -> Path:
@@ -115,7 +170,8 @@ def write_page(facts: Facts, path: Path) -> Path:
 
 def render(facts: Facts) -> str:
     """Return the page as text."""
-    return _environment().get_template("page.html.jinja").render(facts)
+    name = "sentences" if "sentences" in facts else "page"
+    return _environment().get_template(f"{name}.html.jinja").render(facts)
 
 
 @cache

@@ -70,6 +70,23 @@ SAVED_TIMES = 20
 """After a save a run goes on for this many times as long as it took, before it saves again."""
 
 
+@dataclass(frozen=True)
+class Within:
+    """Where a run stands within an epoch.
+
+    Attributes:
+        began: the random state that the epoch began with.
+        state: the random state now.
+        batches: how many batches are done.
+        loss: the sum of the losses of their rows.
+    """
+
+    began: Tensor
+    state: Tensor
+    batches: int = 0
+    loss: float = 0.0
+
+
 class Run:
     """Where a run stands: weights, optimiser, random state, counters, history.
 
@@ -94,6 +111,7 @@ class Run:
 
     def _start_counting(self) -> None:
         self.epoch = 0
+        self._within: Within | None = None
         self.best_epoch = 0
         self.best_score: float | None = None
         self._best: dict[str, Tensor] = {}
@@ -134,9 +152,25 @@ class Run:
                 )
         self._optimiser_state = {}
 
+    def begin_epoch(self) -> Within:
+        """Begin an epoch, or go on inside it: the order of its rows is drawn after this."""
+        if self._within is None:
+            self._within = Within(self.generator.get_state(), self.generator.get_state())
+        self.generator.set_state(self._within.began)
+        return self._within
+
+    def save_within(self, batches: int, loss: Tensor) -> None:
+        """Write the whole state after so many batches of an epoch, if it is time to."""
+        assert self._within is not None
+        if self._path is not None and time.monotonic() >= self._next_save:
+            now, began = self.generator.get_state(), self._within.began
+            self._within = Within(began, now, batches, float(loss))
+            self.save()
+
     def finish_epoch(self, stage: Any, loss: float, score: float | None, seconds: float) -> Epoch:
         """Count an epoch of a stage, and remember its weights if they are the best so far."""
         self.epoch += 1
+        self._within = None
         if score is None:
             self.best_epoch = self.epoch
         elif self.best_score is None or score > self.best_score:
@@ -177,11 +211,15 @@ class Run:
             if isinstance(value, Tensor)
         }
         tensors["generator"] = self.generator.get_state()
+        within = self._within or Within(tensors["generator"], tensors["generator"])
+        tensors["generator of the epoch"] = within.began
         header = {
             "kind": "training",
             "fingerprint": self._fingerprint,
             "stage": self.stage,
             "epoch": self.epoch,
+            "batches": within.batches,
+            "loss": within.loss,
             "best_epoch": self.best_epoch,
             "best_score": self.best_score,
             "history": [asdict(epoch) for epoch in self.history.epochs],
@@ -224,6 +262,11 @@ class Run:
         if not {key.rpartition("/")[0] for key in self._optimiser_state} <= parameters.keys():
             raise KeyError("optimiser")
         self.generator.set_state(tensors["generator"])
+        if batches := header.get("batches", 0):
+            check_whole(batches, "batches")
+            states = tensors["generator of the epoch"], tensors["generator"]
+            torch.Generator(self.generator.device).set_state(states[0])  # raises if it is none
+            self._within = Within(*states, batches, float(header["loss"]))
 
     def _weights(self) -> Iterable[tuple[str, Tensor]]:
         return self.model.state_dict().items()

@@ -47,13 +47,14 @@ from spen.training.processes import our_processes
 from spen.training.rows import TrainingRows
 from spen.training.sequences import SequenceRows
 from spen.training.stage import Stage, check_stages
+from spen.training.streamed import StreamedRows, numbered
 
 SUMMED_AT_ONCE = 512
 """Rows whose gradients are computed at a time when all are summed."""
 
 Score = Callable[[Tensor, Tensor], float]
 Callback = Callable[[Epoch], None]
-AnyRows = TrainingRows | SequenceRows
+AnyRows = TrainingRows | SequenceRows | StreamedRows
 
 
 @ends_with_python
@@ -173,25 +174,31 @@ def _train_epoch(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
 
 def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
     """Take one step per mini-batch, in random order; return the mean loss on the way."""
+    within = run.begin_epoch()
     batches = rows.batches(stage.batch_size, run.generator)
-    draws = run.processes.own_generator(run.generator, run.stage, run.epoch)
-    total = torch.zeros((), dtype=torch.float64, device=rows.device)
-    for index, batch in enumerate(batches):
+    draws = run.processes.own_generator(run.generator, run.stage, run.epoch, within.batches)
+    total = torch.full((), within.loss, dtype=torch.float64, device=rows.device)
+    if within.batches:
+        run.generator.set_state(within.state)
+    for index, batch in numbered(batches, within.batches):
         share_left = share_of_rate(stage, run.epoch + index / len(batches), 1 / len(batches))
         for group in run.optimiser.param_groups:
             group["lr"] = group["full_lr"] * share_left
         run.optimiser.zero_grad()
-        part = batch[run.processes.part(len(batch), rows.turn)]
+        part, loss = batch[run.processes.part(len(batch), rows.turn)], torch.zeros_like(total)
         if len(part):
             losses = _losses(model, stage, rows, part, draws)
             # The mean over examples, so that rates do not depend on the batch size.
             (losses.sum() / len(batch)).backward()
-            total += losses.detach().sum()
-        run.gradients.add_up()
+            loss = losses.detach().sum()
+        total += run.gradients.add_up(loss)
         if stage.clip is not None:
             torch.nn.utils.clip_grad_norm_(run.trained, stage.clip)
         run.optimiser.step()
-    return float(run.processes.total(total)) / rows.count
+        if isinstance(rows, StreamedRows):
+            # An epoch over so many rows may take hours.
+            run.save_within(index + 1, total)
+    return float(total) / rows.count
 
 
 def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
@@ -205,7 +212,7 @@ def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
             losses = _losses(model, stage, rows, part, draws)
             (losses.sum() / rows.count).backward()
             total += losses.detach().sum(dtype=torch.float64)
-    run.gradients.add_up()
+    run.gradients.add_up(total)
     if not torch.equal(draws.get_state(), before):
         raise InputError(
             f"Stage {stage.name!r} uses lbfgs, but its loss is random: it draws dropout masks or "
@@ -216,7 +223,7 @@ def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
 
 
 def _losses(
-    model: SPEN, stage: Stage, rows: AnyRows, batch: Tensor, generator: torch.Generator
+    model: SPEN, stage: Stage, rows: AnyRows, batch: Any, generator: torch.Generator
 ) -> Tensor:
     """Return the loss of each row of a batch, times its weight."""
     stop_if_python_ends()
@@ -236,6 +243,7 @@ def _losses(
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: AnyRows, score: Score) -> float:
     truths, softs, processes = [], [], our_processes()
+    batch: Any
     with evaluating(model):
         for batch in rows.in_order(limits.rows_at_once(model.domain.size)):
             part = batch[processes.part(len(batch))]

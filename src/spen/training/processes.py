@@ -179,29 +179,36 @@ class Gradients:
         self._processes = processes
         self._groups: list[tuple[list[Tensor], Tensor]] = []
         if processes.count > 1:
-            for some in _by_kind(parameters):
-                # Beside each gradient a number that says whether it is there.
-                size = sum(parameter.numel() for parameter in some) + len(some)
-                self._groups.append((some, some[0].new_empty(size)))
+            # The widest type first, which takes the loss along.
+            for some in sorted(_by_kind(parameters), key=lambda some: -some[0].element_size()):
+                size = sum(parameter.numel() for parameter in some)
+                self._groups.append((some, some[0].new_empty(size + len(some) + 1)))
 
     @torch.no_grad()
-    def add_up(self) -> None:
+    def add_up(self, loss: Tensor) -> Tensor:
         """Let each parameter have the sum of the gradients that it has in all processes.
 
         A parameter that has none in any process still has none.
+
+        Args:
+            loss: (), of this process's rows; the sum of all is returned.
         """
         for some, flat in self._groups:
             have = [parameter.grad is not None for parameter in some]
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in some]
             there = flat.new_ones(len(some)) if all(have) else flat.new_tensor(have)
-            torch.cat([*(grad.flatten() for grad in grads), there], out=flat)
+            numbers = (*(grad.flatten() for grad in grads), there, loss.to(flat).view(1))
+            torch.cat(numbers, out=flat)
             self._processes.total(flat)
-            *parts, counts = flat.split([*(p.numel() for p in some), len(some)])
+            *parts, counts, total = flat.split([each.numel() for each in numbers])
+            if some is self._groups[0][0]:
+                loss = total[0].clone()
             # A GPU would have to wait for these numbers.
             anywhere = have if all(have) else [count > 0 for count in counts.tolist()]
             for parameter, grad, part, is_there in zip(some, grads, parts, anywhere, strict=True):
                 if is_there:
                     parameter.grad = grad.copy_(part.view(grad.shape))
+        return loss
 
 
 ALONE = Processes(0, 1)

@@ -183,7 +183,8 @@ def remarks(task: str, split: str, records: Sequence[Record]) -> Iterator[str]:
         if one in of_method and other in of_method:
             places = sorted(of_method[one].keys() & of_method[other].keys())
             pair = [[of_method[name][place] for place in places] for name in (one, other)]
-            yield f"{one} − {other}, paired: {difference(*pair)} (± standard error)."
+            error = " (± standard error)" if len(places) > 1 else ", of one run"
+            yield f"{one} − {other}, paired: {difference(*pair)}{error}."
     yield f"{RULES[task]}. Known: {KNOWN[task, split]}."
     seeds, folds = ({record[name] for record in records} for name in ("seed", "fold"))
     sizes = sorted({(record["n_train"], record["settings"]["n_test"]) for record in records})

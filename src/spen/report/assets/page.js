@@ -10,7 +10,7 @@
     const number = (words) => Number.parseFloat(words.replaceAll(",", "").replace("−", "-"));
     heads.forEach((head, k) => {
       const numeric = head.classList.contains("number");
-      const button = spenPlayer.make("button", { type: "button" }, head.textContent);
+      const button = spenElements.make("button", { type: "button" }, head.textContent);
       head.replaceChildren(button);
       button.addEventListener("click", () => {
         // Numbers begin with the largest, names with the first.
@@ -36,7 +36,7 @@
     if (rows <= SHOWN + 5) return;
     const open = () => { part.classList.remove("short"); button.remove(); };
     const words = `Show all ${rows.toLocaleString("en")}: ${(rows - SHOWN).toLocaleString("en")} more`;
-    const button = spenPlayer.make("button", { type: "button", class: "more", click: open }, words);
+    const button = spenElements.make("button", { type: "button", class: "more", click: open }, words);
     part.classList.add("short");
     part.append(button);
   }
@@ -45,4 +45,5 @@
   document.querySelectorAll(".long").forEach(opening);
   const player = document.getElementById("player");
   if (player && facts.examples) new spenPlayer.Player(player, facts.examples);
+  if (player && facts.sentences) new spenTagging.Tagging(player, facts.sentences);
 })();

@@ -2,22 +2,10 @@
 const spenPlayer = (() => {
   const SHOWN_ANSWERS = 6, NOTABLE = 0.005, FRAME_MS = 350;
 
-  const bytes = (packed) => Uint8Array.from(atob(packed), (c) => c.charCodeAt(0)).buffer;
-  const floats = (packed) => new Float32Array(bytes(packed));
+  const { floats, make } = spenElements;
 
   // A name without the characters that keep its direction to itself, which nobody types.
   const plain = (name) => name.replace(/[\u2066-\u2069]/g, "");
-
-  // Makes an element; attributes whose value is a function listen.
-  function make(tag, attributes = {}, ...children) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (typeof value === "function") element.addEventListener(name, value);
-      else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
-    }
-    element.append(...children);
-    return element;
-  }
 
   // Where inference runs in the page: any labels may be set.
   class Computed {
@@ -328,5 +316,5 @@ const spenPlayer = (() => {
     }
   }
 
-  return { Player, make };
+  return { Player };
 })();

@@ -1,0 +1,104 @@
+"""The store of a stream, opened: its rows are read if they were not before."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from spen.batch.inputs import InputRows
+from spen.batch.limits import in_words
+from spen.batch.streams import RowStream
+from spen.errors import CheckpointError
+from spen.estimators.progress import Progress
+from spen.files import locked
+from spen.training.store import RowStore, StoreWriter, copy_stream
+
+TOLD_AFTER = 10.0
+"""Seconds after which it is told again how many rows have been read."""
+
+ROWS = "rows"
+"""The name of the store in a folder of checkpoints."""
+
+
+@contextmanager
+def stored(
+    stream: RowStream,
+    folder: Path | None,
+    resume: bool,
+    reads: Callable[[Any], InputRows | None],
+    progress: Progress,
+) -> Iterator[RowStore]:
+    """Open the store of a stream's rows, which are read unless they were before.
+
+    Args:
+        stream: the rows.
+        folder: of checkpoints; None puts the store into a folder that goes when the block ends.
+        resume: whether to go on in that folder.
+        reads: returns rows that are inputs of another kind than a matrix; None of a matrix.
+        progress: is told how many rows have been read.
+    """
+    with ExitStack() as held:
+        if folder is None:
+            folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="spen-")))
+        place = folder / ROWS
+        held.enter_context(locked(place))
+        if not resume and (place.exists() or (folder / "about.run").exists()):
+            raise CheckpointError(
+                f"{folder} holds checkpoints already. Pass resume=True to go on from them, or "
+                "name another folder."
+            )
+        if not place.exists():
+            _copy(stream, place, reads, progress)
+        elif not _is_of(place, stream):
+            _check_again(stream, place, reads, progress)
+        store = held.enter_context(RowStore.open(place))
+        progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
+        yield store
+
+
+def _copy(
+    stream: RowStream,
+    place: Path,
+    reads: Callable[[Any], InputRows | None],
+    progress: Progress,
+) -> None:
+    last = time.monotonic()
+
+    def told(rows: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > TOLD_AFTER:
+            last = time.monotonic()
+            progress.tell(f"{rows:,} rows read")
+
+    progress.tell("reading rows")
+    copy_stream(stream.training_parts(), StoreWriter(place, reads, stream.identity), told)
+
+
+def _is_of(place: Path, stream: RowStream) -> bool:
+    with RowStore.open(place) as store:
+        return stream.identity is not None and store.about.identity == stream.identity
+
+
+def _check_again(
+    stream: RowStream,
+    place: Path,
+    reads: Callable[[Any], InputRows | None],
+    progress: Progress,
+) -> None:
+    """Raise unless rows that may have changed are those of a store: they are read again."""
+    again = place.with_name(f"{place.name}.again")
+    try:
+        _copy(stream, again, reads, progress)
+        with RowStore.open(again) as new, RowStore.open(place) as old:
+            if new.about.checksum != old.about.checksum:
+                raise CheckpointError(
+                    f"{place.parent} belongs to another run: it differs in its rows, or in their "
+                    "order. Go on with those that it was begun with, or name another folder."
+                )
+    finally:
+        shutil.rmtree(again, ignore_errors=True)
