@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import spen
 from spen.batch.ragged import Ragged
@@ -20,6 +21,8 @@ from spen.batch.splits import Split, hold_out
 from spen.sequences import ArrayNetwork
 from spen.training import checkpoint as checkpoints
 from spen.training import loop, processes
+from spen.training import store as stores
+from spen.training import streamed as streams
 from spen.training.processes import our_processes
 from spen.training.sequences import SequenceRows
 from spen.training.together import train_together
@@ -158,6 +161,21 @@ def fitted(folder):
     return clf.predict_proba(ROWS.X), clf.held_out_score_, str(clf.tuned_)
 
 
+def streamed(folder):
+    """Fit to rows of a store, of several buffers, and return what came of it."""
+    usual = stores.BLOCK, streams.BUFFER
+    stores.BLOCK, streams.BUFFER = 4000, 16_000
+    try:
+        rows = spen.exclusive_blocks(n_train=200, n_test=1).train
+        given = TensorDataset(torch.from_numpy(rows.X), torch.from_numpy(rows.Y))
+        settings = {"hidden": (), "epochs": 2, "batch_size": 16, "objective": "end_to_end"}
+        clf = spen.SPENClassifier(**settings, device="cpu", random_state=4)
+        clf.fit(given, checkpoint=folder, resume=True)
+        return clf.predict_proba(rows.X), clf.held_out_score_, str(clf.tuned_)
+    finally:
+        stores.BLOCK, streams.BUFFER = usual
+
+
 def together(folder):
     """Do all that two processes are to do, and write what each of them saw."""
     checkpoints.SAVED_TIMES = 0
@@ -179,6 +197,7 @@ def together(folder):
     history = spen.train(model, [stage], ROWS)
     found["normed"] = described(model, history)
     found["fit"] = fitted(folder / "fit")
+    found["streamed"] = streamed(folder / "streamed")
     words = [["the", "car"], ["a", "red", "car"], ["wine"]] * 4
     tags = [["D", "N"], ["D", "A", "N"], ["N"]] * 4
     tagger = spen.SPENTagger(epochs=2, early_stopping=True, held_out=0.3, device="cpu")

@@ -47,6 +47,20 @@ def seen(tmp_path_factory):
     return [pickle.loads(part.read_bytes()) for part in parts], ended.stderr, folder
 
 
+def test_rows_of_a_store_are_trained_on_together(seen, tmp_path):
+    (first, second), _, folder = seen
+    probabilities, score, tuned = first["streamed"]
+    assert np.array_equal(second["streamed"][0], probabilities)
+    assert second["streamed"][1:] == (score, tuned)
+    alone, its_score, _ = runs.streamed(tmp_path / "streamed")
+    np.testing.assert_allclose(probabilities, alone, atol=1e-4)
+    assert abs(score - its_score) < 1e-3
+    # One process goes on from what two have begun, and finds it done.
+    again, *rest = runs.streamed(folder / "streamed")
+    assert np.array_equal(again, probabilities)
+    assert rest == [score, tuned]
+
+
 def assert_close(first, second, atol):
     weights, epochs = first
     for name, tensor in second[0].items():

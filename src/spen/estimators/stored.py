@@ -33,8 +33,8 @@ def stored(
     resume: bool,
     reads: Callable[[Any], InputRows | None],
     progress: Progress,
-) -> Iterator[RowStore]:
-    """Open the store of a stream's rows, which are read unless they were before.
+) -> Iterator[Path]:
+    """Return where the store of a stream's rows is, which are read unless they were before.
 
     Args:
         parts: the rows.
@@ -58,9 +58,9 @@ def stored(
             _copy(parts, identity, place, reads, progress)
         elif not _is_of(place, identity):
             _check_again(parts, place, reads, progress)
-        store = held.enter_context(RowStore.open(place))
-        progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
-        yield store
+        with RowStore.open(place) as store:
+            progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
+        yield place.resolve()
 
 
 def _copy(
