@@ -36,6 +36,7 @@ from spen.metrics import best_f1
 from spen.model import SPEN, usable_device
 from spen.training.checkpoint import Epoch, RunFolder, describe
 from spen.training.loop import train_on
+from spen.training.processes import our_processes
 from spen.training.rows import TrainingRows
 from spen.training.store import MISSING, RowStore
 from spen.training.streamed import Held, StreamedRows, as_passed, scaled
@@ -78,6 +79,11 @@ def fit_stream(
         seed: decides every random draw; None draws one, which a fit that goes on keeps.
     """
     check_settings(classifier)
+    if our_processes().count > 1:
+        raise InputError(
+            "Rows that come part by part are trained on by one process. Start the program without "
+            "torchrun, or pass the rows as arrays."
+        )
     title = "fit" if classifier.verbose else None
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
