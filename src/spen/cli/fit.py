@@ -193,7 +193,9 @@ def fit(
     began = time.perf_counter()
     if stream:
         _fit_stream(classifier, data, checkpoint, lambda: _opened(train, format, column, True))
+        count = int(classifier.notes_["training rows"].replace(",", ""))
     else:
+        count = len(data.train)
         classifier.fit(
             data.train.X,
             data.train.Y,
@@ -214,7 +216,7 @@ def fit(
     record: dict[str, Any] = {
         "model": str(out),
         "data": train,
-        "rows": int(classifier.notes_["training rows"].replace(",", "")),
+        "rows": count,
         "features": classifier.n_features_in_,
         "labels": len(classifier.label_names_),
         "hidden": list(classifier.plan_.chosen.hidden),
