@@ -196,6 +196,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             fit_stream(
                 self,
                 stream,
+                reads=self._passed,
+                holds=self._held,
                 label_names=label_names,
                 feature_names=feature_names,
                 eval_set=eval_set,

@@ -233,7 +233,7 @@ def hues(names: Sequence[Any], tags: Sequence[Sequence[Any]]) -> list[int | None
     The outside of spans has none.
 
     >>> hues(["B-NP", "I-NP", "O", "B-VP"], [["B-NP", "I-NP", "O"]])
-    [210, 210, None, 347]
+    [210, 210, None, 348]
     """
     kinds = {name: str(name).split("-", 1)[-1] for name in names}
     counts = Counter(kinds[tag] for sentence in tags for tag in sentence if tag in kinds)
