@@ -30,7 +30,6 @@ T = TypeVar("T")
 SAID_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What the environment of a process holds that torchrun started."""
 
-
 LONGEST_WAIT = timedelta(hours=2)
 """How long a process waits for one that lives but does not answer, or that reads rows for all."""
 
