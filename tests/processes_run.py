@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import spen
 from spen.batch.ragged import Ragged
@@ -158,6 +159,34 @@ def fitted(folder):
     return clf.predict_proba(ROWS.X), clf.held_out_score_, str(clf.tuned_)
 
 
+def streamed(folder=None):
+    """Fit rows that come part by part, and return what came of it."""
+    settings = {"hidden": (6,), "epochs": 3, "dropout": 0.0, "objective": "end_to_end"}
+    clf = spen.SPENClassifier(**settings, batch_size=8, device="cpu", random_state=0)
+    rows = TensorDataset(torch.from_numpy(ROWS.X), torch.from_numpy(ROWS.Y))
+    clf.fit(rows, checkpoint=folder, resume=folder is not None)
+    losses = [epoch.loss for epoch in clf.history_.epochs]
+    return clf.predict_proba(ROWS.X), losses, clf.held_out_score_, str(clf.tuned_)
+
+
+@contextlib.contextmanager
+def stopped_within():
+    """End a run in the midst of its second epoch."""
+    save = checkpoints.Run.save_within
+
+    def save_and_stop(run, batches, loss):
+        save(run, batches, loss)
+        if (run.epoch, batches) == (1, 2):
+            raise KeyboardInterrupt
+
+    checkpoints.Run.save_within = save_and_stop
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        checkpoints.Run.save_within = save
+
+
 def together(folder):
     """Do all that two processes are to do, and write what each of them saw."""
     checkpoints.SAVED_TIMES = 0
@@ -179,6 +208,10 @@ def together(folder):
     history = spen.train(model, [stage], ROWS)
     found["normed"] = described(model, history)
     found["fit"] = fitted(folder / "fit")
+    found["streamed"] = streamed()
+    with stopped_within():
+        streamed(folder / "streamed")
+        raise AssertionError("nothing stopped it")
     words = [["the", "car"], ["a", "red", "car"], ["wine"]] * 4
     tags = [["D", "N"], ["D", "A", "N"], ["N"]] * 4
     tagger = spen.SPENTagger(epochs=2, early_stopping=True, held_out=0.3, device="cpu")

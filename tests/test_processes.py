@@ -85,6 +85,15 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(seen, whole):
     np.testing.assert_allclose(fitted[0], parts[0]["fit"][0], rtol=0, atol=1e-5)
 
 
+def test_rows_that_come_part_by_part_are_trained_on_as_by_one_process(seen):
+    parts, _, folder = seen
+    whole = runs.streamed()
+    for found in (parts[0]["streamed"], parts[1]["streamed"], runs.streamed(folder / "streamed")):
+        for one, other in zip(whole[:3], found[:3], strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+        assert whole[3] == found[3]
+
+
 def test_models_side_by_side_are_those_of_one_process(seen):
     (weights, losses), (found, others) = runs.side_by_side(), seen[0][0]["side by side"]
     np.testing.assert_allclose(losses, others, rtol=0, atol=1e-5)

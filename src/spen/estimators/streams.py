@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,9 @@ from spen.domains import Domain, Simplex, UnitBox
 from spen.errors import InputError
 from spen.estimators.encoded import EncodedStream, holds_words
 from spen.estimators.fit import Fitted
-from spen.estimators.judging import accuracy, half_known, judge, warn_if_undertrained
+from spen.estimators.judging import accuracy, half_known, inferred, judge, warn_if_undertrained
 from spen.estimators.plan import Plan, Shape
-from spen.estimators.predictor import lowest, solve
+from spen.estimators.predictor import lowest
 from spen.estimators.progress import Progress, showing
 from spen.estimators.runs import MOST_WATCHED, start_at_counts
 from spen.estimators.scaling import AS_THEY_ARE, Scaling
@@ -79,12 +80,8 @@ def fit_stream(
         seed: decides every random draw; None draws one, which a fit that goes on keeps.
     """
     check_settings(classifier)
-    if our_processes().count > 1:
-        raise InputError(
-            "Rows that come part by part are trained on by one process. Start the program without "
-            "torchrun, or pass the rows as arrays."
-        )
-    title = "fit" if classifier.verbose else None
+    processes = our_processes()
+    title = "fit" if classifier.verbose and processes.is_first else None
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
         encoded = encoder = None
@@ -110,12 +107,13 @@ def fit_stream(
         names = label_names, feature_names
         work = _Work.of(classifier, store, stream, *names, eval_set, holds)
         device = usable_device(classifier.device)
-        drawn, run_folder = secrets.randbelow(2**31) if seed is None else seed, None
+        drawn = processes.said_by_first(lambda: secrets.randbelow(2**31) if seed is None else seed)
+        run_folder = None
         if folder is not None:
             identity = {"settings": describe(work.plan), "random_state": str(seed)}
             identity["rows, weights or device"] = f"{work.told} {device}"
-            opened = RunFolder.held(folder, resume, identity, drawn)
-            run_folder = held_open.enter_context(opened)
+            begin = partial(RunFolder.held, folder, resume, identity, drawn)
+            run_folder = held_open.enter_context(processes.entered_by_first(begin))
             drawn = run_folder.seed
         fitted = _train(work, drawn, device, run_folder, progress, tuple(callbacks))
         if work.kind is None:
@@ -414,13 +412,14 @@ def _train(
         callbacks=(*progress.training(), *callbacks),
         checkpoint=folder,
     )
-    soft = solve(model, plan.prediction, held.X).y.cpu().numpy()
+    soft = inferred(model, plan.prediction, held.X).numpy()
     joint = half = None
     if plan.wants_joint:
-        joint = lowest(model, plan.prediction, held.X).y.cpu().numpy()
+        joint = inferred(model, plan.prediction, held.X, solver=lowest).numpy()
     if len(plan.energy.terms) > 1 and not (exclusive or plan.raw):
         half = half_known(model, plan.prediction, held, seed)
-    verdict = judge(plan, domain, densified(held.Y), soft, joint, half)
+    truth = densified(held.Y)
+    verdict = our_processes().said_by_first(lambda: judge(plan, domain, truth, soft, joint, half))
     progress.tried("held-out rows", verdict.score)
     warn_if_undertrained(plan, domain, held.Y, verdict.score, history)
     ended = replace(plan, decoding=verdict.decoding, rivals=())
