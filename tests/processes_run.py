@@ -21,8 +21,6 @@ from spen.batch.splits import Split, hold_out
 from spen.sequences import ArrayNetwork
 from spen.training import checkpoint as checkpoints
 from spen.training import loop, processes
-from spen.training import store as stores
-from spen.training import streamed as streams
 from spen.training.processes import our_processes
 from spen.training.sequences import SequenceRows
 from spen.training.together import train_together
@@ -161,19 +159,32 @@ def fitted(folder):
     return clf.predict_proba(ROWS.X), clf.held_out_score_, str(clf.tuned_)
 
 
-def streamed(folder):
-    """Fit to rows of a store, of several buffers, and return what came of it."""
-    usual = stores.BLOCK, streams.BUFFER
-    stores.BLOCK, streams.BUFFER = 4000, 16_000
+def streamed(folder=None):
+    """Fit rows that come part by part, and return what came of it."""
+    settings = {"hidden": (6,), "epochs": 3, "dropout": 0.0, "objective": "end_to_end"}
+    clf = spen.SPENClassifier(**settings, batch_size=8, device="cpu", random_state=0)
+    rows = TensorDataset(torch.from_numpy(ROWS.X), torch.from_numpy(ROWS.Y))
+    clf.fit(rows, checkpoint=folder, resume=folder is not None)
+    losses = [epoch.loss for epoch in clf.history_.epochs]
+    return clf.predict_proba(ROWS.X), losses, clf.held_out_score_, str(clf.tuned_)
+
+
+@contextlib.contextmanager
+def stopped_within():
+    """End a run in the midst of its second epoch."""
+    save = checkpoints.Run.save_within
+
+    def save_and_stop(run, batches, loss):
+        save(run, batches, loss)
+        if (run.epoch, batches) == (1, 2):
+            raise KeyboardInterrupt
+
+    checkpoints.Run.save_within = save_and_stop
     try:
-        rows = spen.exclusive_blocks(n_train=200, n_test=1).train
-        given = TensorDataset(torch.from_numpy(rows.X), torch.from_numpy(rows.Y))
-        settings = {"hidden": (), "epochs": 2, "batch_size": 16, "objective": "end_to_end"}
-        clf = spen.SPENClassifier(**settings, device="cpu", random_state=4)
-        clf.fit(given, checkpoint=folder, resume=True)
-        return clf.predict_proba(rows.X), clf.held_out_score_, str(clf.tuned_)
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
     finally:
-        stores.BLOCK, streams.BUFFER = usual
+        checkpoints.Run.save_within = save
 
 
 def together(folder):
@@ -197,7 +208,10 @@ def together(folder):
     history = spen.train(model, [stage], ROWS)
     found["normed"] = described(model, history)
     found["fit"] = fitted(folder / "fit")
-    found["streamed"] = streamed(folder / "streamed")
+    found["streamed"] = streamed()
+    with stopped_within():
+        streamed(folder / "streamed")
+        raise AssertionError("nothing stopped it")
     words = [["the", "car"], ["a", "red", "car"], ["wine"]] * 4
     tags = [["D", "N"], ["D", "A", "N"], ["N"]] * 4
     tagger = spen.SPENTagger(epochs=2, early_stopping=True, held_out=0.3, device="cpu")

@@ -47,20 +47,6 @@ def seen(tmp_path_factory):
     return [pickle.loads(part.read_bytes()) for part in parts], ended.stderr, folder
 
 
-def test_rows_of_a_store_are_trained_on_together(seen, tmp_path):
-    (first, second), _, folder = seen
-    probabilities, score, tuned = first["streamed"]
-    assert np.array_equal(second["streamed"][0], probabilities)
-    assert second["streamed"][1:] == (score, tuned)
-    alone, its_score, _ = runs.streamed(tmp_path / "streamed")
-    np.testing.assert_allclose(probabilities, alone, atol=1e-4)
-    assert abs(score - its_score) < 1e-3
-    # One process goes on from what two have begun, and finds it done.
-    again, *rest = runs.streamed(folder / "streamed")
-    assert np.array_equal(again, probabilities)
-    assert rest == [score, tuned]
-
-
 def assert_close(first, second, atol):
     weights, epochs = first
     for name, tensor in second[0].items():
@@ -97,6 +83,15 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(seen, whole):
     assert_close(whole, alone(folder / "of-two.ckpt"), atol=1e-9)
     fitted = runs.fitted(folder / "fit")
     np.testing.assert_allclose(fitted[0], parts[0]["fit"][0], rtol=0, atol=1e-5)
+
+
+def test_rows_that_come_part_by_part_are_trained_on_as_by_one_process(seen):
+    parts, _, folder = seen
+    whole = runs.streamed()
+    for found in (parts[0]["streamed"], parts[1]["streamed"], runs.streamed(folder / "streamed")):
+        for one, other in zip(whole[:3], found[:3], strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+        assert whole[3] == found[3]
 
 
 def test_models_side_by_side_are_those_of_one_process(seen):

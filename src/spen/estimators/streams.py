@@ -80,7 +80,6 @@ def fit_stream(
         seed: decides every random draw; None draws one, which a fit that goes on keeps.
     """
     check_settings(classifier)
-    # Of several, the first one reads the rows; the others open what it has written.
     processes = our_processes()
     title = "fit" if classifier.verbose and processes.is_first else None
     folder = None if checkpoint is None else Path(checkpoint)
@@ -102,9 +101,8 @@ def fit_stream(
         else:
             # What was begun goes on: some datasets can be gone through only once.
             parts = chain([first], parts)
-        written = partial(stored, parts, stream.identity, folder, resume, reads, progress)
-        place = held_open.enter_context(processes.entered_by_first(written))
-        store = held_open.enter_context(RowStore.open(place))
+        opened = stored(parts, stream.identity, folder, resume, reads, progress)
+        store = held_open.enter_context(opened)
         progress.tell("measuring the columns")
         names = label_names, feature_names
         work = _Work.of(classifier, store, stream, *names, eval_set, holds)
@@ -114,8 +112,8 @@ def fit_stream(
         if folder is not None:
             identity = {"settings": describe(work.plan), "random_state": str(seed)}
             identity["rows, weights or device"] = f"{work.told} {device}"
-            begun = partial(RunFolder.held, folder, resume, identity, drawn)
-            run_folder = held_open.enter_context(processes.entered_by_first(begun))
+            begin = partial(RunFolder.held, folder, resume, identity, drawn)
+            run_folder = held_open.enter_context(processes.entered_by_first(begin))
             drawn = run_folder.seed
         fitted = _train(work, drawn, device, run_folder, progress, tuple(callbacks))
         if work.kind is None:

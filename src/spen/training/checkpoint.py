@@ -162,8 +162,7 @@ class Run:
     def save_within(self, batches: int, loss: Tensor) -> None:
         """Write the whole state after so many batches of an epoch, if it is time to."""
         assert self._within is not None
-        writes = self._path is not None and self.processes.is_first
-        if writes and time.monotonic() >= self._next_save:
+        if self._path is not None and time.monotonic() >= self._next_save:
             now, began = self.generator.get_state(), self._within.began
             self._within = Within(began, now, batches, float(loss))
             self.save()

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 SAID_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """What the environment of a process holds that torchrun started."""
+
+LONGEST_WAIT = timedelta(hours=2)
+"""How long a process waits for one that lives but does not answer, or that reads rows for all."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +116,7 @@ class Processes:
             assert own is not None
             return own
         device = _device()
-        told = None if own is None else (len(own), own.shape[1:], own.dtype)
-        said: list[Any] = [None] * self.count
-        with _reached(self):
-            dist.all_gather_object(said, told, group=_control(dist.group.WORLD))
+        said = self.said_by_all(None if own is None else (len(own), own.shape[1:], own.dtype))
         lengths, (_, shape, dtype) = [each[0] if each else 0 for each in said], said[0]
         padded = torch.zeros(max(lengths), *shape, dtype=dtype, device=device)
         if own is not None:
@@ -125,6 +126,14 @@ class Processes:
             dist.all_gather(found, padded)
         whole = [each[:length] for each, length in zip(found, lengths, strict=True)]
         return torch.cat(whole).to(device if own is None else own.device)
+
+    def said_by_all(self, own: Any) -> list[Any]:
+        """Return what each process says, in their order."""
+        said = [own] * self.count
+        if self.count > 1:
+            with _reached(self):
+                dist.all_gather_object(said, own, group=_control(dist.group.WORLD))
+        return said
 
     def said_by_first(self, say: Callable[[], T]) -> T:
         """Return what the first process says, or raise what it raises; the others only listen."""
@@ -148,6 +157,27 @@ class Processes:
         with ExitStack() as held:
             yield self.said_by_first(lambda: held.enter_context(manager()))
 
+    @contextmanager
+    def entered_here(self, manager: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+        """Enter once on each machine what its processes share, such as files; all get its value."""
+        place = int(os.environ.get("LOCAL_RANK", 0)) if self.count > 1 else 0
+        value: Any = None
+        problem: Exception | None = None
+        with ExitStack() as held:
+            if place == 0:
+                try:
+                    value = held.enter_context(manager())
+                except Exception as found:
+                    problem = found
+            said = self.said_by_all((value, problem))
+            for _, problem in said:
+                if problem is not None:
+                    raise problem
+            # torchrun numbers the processes of a machine one after the other.
+            yield said[self.rank - place][0]
+            # Others may still need it until here.
+            self.said_by_all(None)
+
     def check_same(self, described: Mapping[str, str]) -> None:
         """Raise unless all processes were given the same things to train, by what describes them.
 
@@ -157,7 +187,7 @@ class Processes:
         wanted = self.said_by_first(lambda: dict(described))
         differing = sorted(name for name in wanted if described.get(name) != wanted[name])
         # All find out at once, so that none waits for one that has ended.
-        found = self.gathered([torch.tensor([len(differing)])]).tolist()
+        found = self.said_by_all(len(differing))
         if any(found):
             others = ", ".join(str(rank) for rank, count in enumerate(found) if count)
             what = f" This one differs in {', '.join(differing)}." if differing else ""
@@ -241,7 +271,7 @@ def _meet() -> None:
         torch.cuda.set_device(local)
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     with _reached(Processes(rank, count)):
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpus else "gloo", timeout=LONGEST_WAIT)
     atexit.register(_part)
 
 
