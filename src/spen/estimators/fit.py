@@ -33,7 +33,7 @@ from spen.estimators.judging import (
     warn_if_undertrained,
 )
 from spen.estimators.plan import Plan
-from spen.estimators.predictor import Predictor, lowest
+from spen.estimators.predictor import Predictor
 from spen.estimators.progress import epochs_of, in_words, showing
 from spen.estimators.runs import Fit, HeldOut, joined, label_wise_parts
 from spen.estimators.scaling import Scaling
@@ -326,7 +326,7 @@ def cross_fitted(
         softs.append(inferred(model, plan.prediction, own.X).numpy())
         halves.append(half_known(model, plan.prediction, own, work.seed))
         if plan.wants_joint:
-            joints.append(inferred(model, plan.prediction, own.X, solver=lowest).numpy())
+            joints.append(inferred(model, plan.prediction, own.X, joint=True).numpy())
     joint = np.concatenate(joints) if joints else None
     held = np.concatenate([held for _, held in parts])
     return held, (np.concatenate(softs), joint, joined(halves)), runs[-1]

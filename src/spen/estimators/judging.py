@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,7 @@ from spen.errors import InputError, UndertrainedWarning
 from spen.estimators.calibration import Calibration
 from spen.estimators.decoding import BEST_FOR, decode, tune_decodings
 from spen.estimators.plan import LINEAR, Plan, Prediction
-from spen.estimators.predictor import level_of_caller, solve
-from spen.inference.base import Solution
+from spen.estimators.predictor import level_of_caller, lowest, solve
 from spen.kernels.threads import threads_for
 from spen.metrics import METRICS, row_scores
 from spen.model import SPEN
@@ -182,14 +181,16 @@ def inferred(
     prediction: Prediction,
     inputs: Any,
     known: Tensor | None = None,
-    solver: Callable[..., Solution] = solve,
+    joint: bool = False,
 ) -> Tensor:
-    """Return what inference leaves of held-out rows, (n, L), on the CPU.
+    """Return what inference leaves of held-out rows, (n, L), on the CPU; ``joint`` asks for the
+    labelling of the lowest energy instead.
 
     Of several processes each finds it for itself, which takes little beside training, and goes by
     what the first one found: with the bits that one process alone would find.
     """
-    y = solver(model, prediction, inputs, known).y.cpu()
+    found = lowest(model, prediction, inputs) if joint else solve(model, prediction, inputs, known)
+    y = found.y.cpu()
     our_processes().take_from_first([y])
     return y
 

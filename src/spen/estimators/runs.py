@@ -36,7 +36,6 @@ from spen.estimators.judging import (
     losses_when_known,
 )
 from spen.estimators.plan import LINEAR, Plan
-from spen.estimators.predictor import lowest
 from spen.estimators.progress import SILENT, Progress, in_words
 from spen.features import Features, Identity, LabelScores
 from spen.files import digest
@@ -174,7 +173,7 @@ class Fit:
             runs.append(self.run(plan, kept, watched))
             softs.append(inferred(runs[-1][0], plan.prediction, rows.X))
             if plan.wants_joint:
-                joints.append(inferred(runs[-1][0], plan.prediction, rows.X, solver=lowest).numpy())
+                joints.append(inferred(runs[-1][0], plan.prediction, rows.X, joint=True).numpy())
             if uses_known and not plan.raw:
                 halves.append(half_known(runs[-1][0], plan.prediction, rows, self.seed))
             if plan.by_known:

@@ -25,7 +25,6 @@ from spen.estimators.encoded import EncodedStream, holds_words
 from spen.estimators.fit import Fitted
 from spen.estimators.judging import accuracy, half_known, inferred, judge, warn_if_undertrained
 from spen.estimators.plan import Plan, Shape
-from spen.estimators.predictor import lowest
 from spen.estimators.progress import Progress, showing
 from spen.estimators.runs import MOST_WATCHED, start_at_counts
 from spen.estimators.scaling import AS_THEY_ARE, Scaling
@@ -415,7 +414,7 @@ def _train(
     soft = inferred(model, plan.prediction, held.X).numpy()
     joint = half = None
     if plan.wants_joint:
-        joint = inferred(model, plan.prediction, held.X, solver=lowest).numpy()
+        joint = inferred(model, plan.prediction, held.X, joint=True).numpy()
     if len(plan.energy.terms) > 1 and not (exclusive or plan.raw):
         half = half_known(model, plan.prediction, held, seed)
     truth = densified(held.Y)
