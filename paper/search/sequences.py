@@ -60,6 +60,8 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
             ("ssvm", {"lr": 5e-4}),
             ("ssvm", {"batch_size": 64}),
             ("ssvm", {"batch_size": 64, "lr": 5e-4}),
+            ("ssvm", {"network": {"dropout": 0.0}}),
+            ("ssvm", {"network": {"dropout": 0.3}}),
         ],
         "spelling": [
             ("spelling", {}),
