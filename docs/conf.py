@@ -42,6 +42,7 @@ html_title = f"spen {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_favicon = "_static/favicon.svg"
+html_search_scorer = str(Path(__file__).with_name("search_scores.js"))
 html_show_sphinx = False
 html_copy_source = False
 

@@ -415,6 +415,7 @@ def test_parts_are_swapped_in_one_line(data):
     [
         ({"energy": "labels"}, "Did you mean 'label'"),
         ({"energy": 3}, "energy must be a name or a description"),
+        ({"energy": spen.LabelEnergy(4, 2)}, r"such as LabelEnergy\.unsized\(\.\.\.\)"),
         ({"objective": "hing"}, "Did you mean 'hinge'"),
         ({"inference": "fast"}, "inference must be 'auto' or an Inference"),
         ({"hidden": (0,)}, "hidden must be a whole number"),

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import spen
 from spen.batch.rows import SparseBatch
+from spen.batch.splits import row_digests
 from spen.batch.streams import stream_of
 from spen.cli import main
 from spen.estimators import encoded, streams
@@ -115,6 +116,15 @@ def test_what_is_held_out_depends_neither_on_the_order_nor_on_the_file(tmp_path)
     whole, shuffled, half = found
     assert whole == shuffled
     assert half == {row for row in whole if row in as_set(X[order[:120]])}
+
+
+def test_held_out_labels_change_nothing_that_was_trained_without_them(small_blocks):
+    held = Held(0.2).among(row_digests(X))
+    other = np.where(held[:, None], 1 - Y, Y)
+    first, second = fit(dataset(X, Y)), fit(dataset(X, other))
+    assert first.held_out_score_ != second.held_out_score_
+    for name, tensor in first.model_.state_dict().items():
+        assert torch.equal(tensor, second.model_.state_dict()[name]), name
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1])

@@ -141,6 +141,9 @@ def test_what_is_nearly_a_label_is_not_rounded_to_one(odd):
         (np.array([[1e300, 0], [0, 1]]), r"row 0, column 0 holds 1e\+300"),
         ([np.ones(2), np.ones(3)], "array of one or two dimensions"),
         ([0.5, 1.7, 2.2], "Unknown label type"),
+        (pd.Series(["x", None, "y"]), "classes, and row 1 has none"),
+        (pd.Series(["x;y", None, "y"]).str.split(";"), r"row 1 is (nan|None)\. .*fillna"),
+        ([["x"], "y"], "row 1 is 'y'"),
     ],
 )
 def test_bad_labels_are_named(Y, message):
@@ -260,3 +263,10 @@ def test_weights_of_labels():
             label_weights(bad, targets)
     with pytest.raises(spen.InputError, match="which is no label"):
         label_weights({"d": 1}, targets)
+
+
+def test_a_split_of_lists_is_not_held_out():
+    columns = {"size": [1.0] * 8}
+    for split in (spen.Split(columns, np.eye(8)), spen.Split(np.eye(8), [["x"]] * 8)):
+        with pytest.raises(spen.InputError, match=r"of a split must be an array.*received a"):
+            spen.hold_out(split, 0.25, seed=0)

@@ -48,6 +48,7 @@ def folder(tmp_path_factory):
     (path / "first.conll").write_text(conll([tag, word], " "))
     (path / "columns.conll").write_text(conll([word, start, tag]))
     (path / "rows.csv").write_text("x,y\n1,0\n2,1\n")
+    spen.SPENClassifier(hidden=(), epochs=1).fit(np.eye(4), np.eye(4)).save(path / "rows.spen")
     settings = ("--energy", "chain", "--epochs", 30, "--lr", 0.02, "--json")
     code, out, err = run("fit", path / "train.conll", "--out", path / "m.spen", *settings)
     assert code == 0, err
@@ -116,6 +117,10 @@ def test_letters_are_predicted_by_the_name_of_their_set(tmp_path, monkeypatch):
         (("fit", "train.conll", "--metric", "f1", "--out", "x"), "holds sequences, .*: metric"),
         (("fit", "train.conll", "--energy", "label", "--out", "x"), "Unknown energy 'label'"),
         (("predict", "m.spen", "rows.csv"), "takes sentences as CoNLL files have them, and"),
+        (("evaluate", "m.spen", "rows.csv"), "takes sentences .* rows.csv holds rows of CSV"),
+        (("report", "m.spen", "--data", "rows.csv"), "takes sentences .* holds rows of CSV"),
+        (("evaluate", "rows.spen", "train.conll"), "takes rows, and train.conll holds sentences"),
+        (("predict", "rows.spen", "train.conll"), "takes rows, and train.conll holds sentences"),
         (("predict", "m.spen", "columns.conll"), "has 3 columns; the model takes the 2 of its tr"),
         (("predict", "m.spen", "train.conll", "--known", "D=1"), "is a tagger, which writes a tag"),
         (("predict", "m.spen", "train.conll", "--write", "sparse"), "is a tagger, which writes a"),

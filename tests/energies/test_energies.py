@@ -319,6 +319,10 @@ class _Broken(spen.Energy):
             return y.mean() + y.sum(1)
         if self.fault == "type":
             return y.sum(1).float()
+        if self.fault == "width":
+            return features @ torch.ones(2, dtype=y.dtype) + y.sum(1)
+        if self.fault == "numpy":
+            return torch.from_numpy(y.detach().numpy().sum(1))
         return torch.rand(y.shape[0], dtype=y.dtype) * 0 + y.sum(1)
 
 
@@ -329,6 +333,8 @@ class _Broken(spen.Energy):
         ("shape", "one number per row"),
         ("neighbours", "neighbours"),
         ("type", "changes the type"),
+        ("width", r"features of width 1, .* write self\.n_features = n_features"),
+        ("numpy", "has no gradient"),
         ("global random state", "global random state"),
     ],
 )
@@ -336,6 +342,16 @@ def test_check_energy_names_the_fault(fault, words):
     with pytest.raises(spen.EnergyCheckError, match=words) as caught:
         spen.check_energy(_Broken(fault))
     assert isinstance(caught.value, AssertionError)
+
+
+def test_a_size_by_another_name_is_told_how_it_is_called():
+    class Other(spen.Energy):
+        def __init__(self, labels, most):
+            super().__init__()
+            self.n_labels, self.most = labels, most
+
+    with pytest.raises(spen.InputError, match="called n_features, n_labels, domain"):
+        Other.unsized(most=2).size(3, spen.UnitBox(4))
 
 
 def test_an_energy_that_does_not_say_its_size_is_told_how():

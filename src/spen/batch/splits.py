@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -84,6 +85,13 @@ def hold_out(split: Split, share: float, seed: int) -> tuple[Split, Split]:
     >>> len(kept), len(held)
     (8, 2)
     """
+    for name, part in (("X", split.X), ("Y", split.Y)):
+        if isinstance(part, Mapping | list | tuple):
+            raise InputError(
+                f"{name} of a split must be an array, a sparse matrix or a DataFrame; received a "
+                f"{type(part).__name__}. Make a DataFrame of columns, and of sets of labels a "
+                "matrix of 0 and 1."
+            )
     cut = round(share * len(split)) if 0 < share < 1 else 0
     if not 0 < cut < len(split):
         raise InputError(

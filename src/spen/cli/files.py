@@ -216,6 +216,33 @@ def counts_from_zero(classifier: LabelClassifier) -> bool | None:
     return None if names is None else {"x0": True, "x1": False}.get(names[0])
 
 
+def check_kind(file: str, format: str | None, sentences: bool) -> None:
+    """Raise where a file holds sentences and the model takes rows, or the other way round.
+
+    Args:
+        file: a file; what is none, such as a name, is not looked at.
+        format: the file's, where it is given.
+        sentences: whether the model takes sentences.
+    """
+    from spen.data.catalog import ENTRIES
+    from spen.data.load import recognise
+    from spen.errors import InputError
+
+    if file in ENTRIES or not is_file(file):
+        return
+    found = format or recognise(Path(file))
+    if sentences and found != "conll":
+        raise InputError(
+            "The model is a tagger, which takes sentences as CoNLL files have them, and "
+            f"{file} holds rows of {found.upper()}. Name a CoNLL file, or a model of such rows."
+        )
+    if not sentences and found == "conll":
+        raise InputError(
+            f"The model takes rows, and {file} holds sentences, as CoNLL files have them. Name a "
+            "file of rows, or a tagger."
+        )
+
+
 def rows_to_predict(classifier: LabelClassifier, file: str, format: str | None) -> Iterable[Split]:
     """Return the rows to predict, some at a time."""
     from spen.data.catalog import ENTRIES
@@ -228,6 +255,7 @@ def rows_to_predict(classifier: LabelClassifier, file: str, format: str | None) 
         part = data.train if data.test is None else data.test
         starts = range(0, len(part), ROWS_AT_ONCE)
         return (part.rows(slice(start, start + ROWS_AT_ONCE)) for start in starts)
+    check_kind(file, format, sentences=False)
     if classifier.encoder_ is not None:
         # It finds its columns by their names.
         return open_rows(file, format=format, labels_required=False, words=True).chunks()
@@ -259,6 +287,7 @@ def dataset_for(
     from spen.data.load import load_dataset
     from spen.estimators.base import width_of_matrix
 
+    check_kind(data, format, sentences=False)
     names, is_table = label_names(classifier), classifier.encoder_ is not None
     column = labels or classifier.notes_.get(LABEL_COLUMN)
     found = load_dataset(

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from spen.cli.files import out_or_default
+from spen.cli.files import check_kind, out_or_default
 from spen.cli.show import say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def fit_tagger(
     from spen.data.catalog import ENTRIES
     from spen.errors import InputError
     from spen.estimators.tagger import SPENTagger
+    from spen.training.processes import our_processes
 
     if foreign:
         raise InputError(
@@ -56,6 +57,8 @@ def fit_tagger(
     judge = data.valid if tagger.early_stopping is not False else None
     held = None if judge is None else (judge.X, judge.Y)
     tagger.fit(data.train.X, data.train.Y, eval_set=held)
+    if not our_processes().is_first:
+        return
     if train in ENTRIES:
         # The path of a file would tell strangers about this computer.
         tagger.notes_["trained on"] = train
@@ -158,11 +161,12 @@ def sentences_with_tags(
     from spen.data.load import load_dataset
     from spen.data.tagged import is_tagged
 
+    check_kind(test, format, sentences=True)
     column = _tag_column(tagger) if labels is None else labels
     is_text = tagger.encoder_.kind in ("words", "columns")
     data = load_dataset(test, format=format, labels=column if is_text and _is_path(test) else None)
     if not is_tagged(data):
-        _refuse(test, "rows with sets of labels")
+        _refuse(test)
     if data.test is None:
         return data.name, "all", data.train
     return data.name, "test", data.test
@@ -179,12 +183,12 @@ def _tag_column(tagger: Tagger) -> int:
     return int(tagger.notes_.get(TAG_COLUMN, -1))
 
 
-def _refuse(file: str, holds: str) -> None:
+def _refuse(file: str) -> None:
     from spen.errors import InputError
 
     raise InputError(
         f"The model is a tagger, which takes sentences as CoNLL files have them, and {file} holds "
-        f"{holds}. Name a CoNLL file, or a model of such rows."
+        "rows with sets of labels. Name a CoNLL file, or a model of such rows."
     )
 
 
@@ -200,13 +204,12 @@ def _sentences(
     if file in ENTRIES or path.is_dir() or not path.exists():
         data = load_dataset(file, format=format)
         if not is_tagged(data):
-            _refuse(file, "rows with sets of labels")
+            _refuse(file)
         X = (data.train if data.test is None else data.test).X
         words = isinstance(X[0][0], str | dict)
         return iter([(list(X), [[_cells(t) if words else [] for t in s] for s in X])])
+    check_kind(file, format, sentences=True)
     rows = open_rows(path, format=format, labels_required=False)
-    if rows.format != "conll":
-        _refuse(file, f"rows of {rows.format.upper()}")
     columns = _token_columns(tagger, len(rows.feature_names), file)
 
     def chunks() -> Iterator[tuple[list[Any], list[list[list[str]]]]]:

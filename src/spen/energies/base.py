@@ -390,7 +390,8 @@ class UnsizedTerm:
             return self.kind(**wanted, **self.settings)
         except TypeError as problem:
             raise InputError(
-                f"{self.kind.__name__} cannot be made of {self.settings}: {problem}."
+                f"{self.kind.__name__} cannot be made of {self.settings}: {problem}. Sizes are "
+                f"given to the arguments called {', '.join(SIZES)}; describe all others."
             ) from None
 
 
@@ -484,7 +485,15 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
 
     before = [parameter.detach().clone() for parameter in energy.parameters()]
     random_state = torch.get_rng_state()
-    energy.bind(context, torch.Generator().manual_seed(seed)).value(y)
+    try:
+        energy.bind(context, torch.Generator().manual_seed(seed)).value(y)
+    except RuntimeError as problem:
+        if energy.n_features is not None:
+            raise
+        raise EnergyCheckError(
+            f"{name} was given features of width {width}, as it does not say which it takes "
+            f"({problem}). If it looks at them, write self.n_features = n_features in its __init__."
+        ) from problem
     problem = energy.bind(context)
     _check_problem(name, problem, y, domain)
     _check_rows(name, energy, context, problem, y)
@@ -512,6 +521,10 @@ def _check_problem(name: str, problem: Problem, y: Tensor, domain: Domain) -> No
         f"it has {tuple(value.shape)}.",
     )
     _require(value.dtype == y.dtype, f"{name}: value(y) changes the type to {value.dtype}.")
+    _require(
+        problem.value(y.detach().requires_grad_()).requires_grad,
+        f"{name}: value(y) has no gradient. Compute it from y by operations of torch alone.",
+    )
     _require(
         problem.rows_like.shape[0] == _ROWS,
         f"{name}: rows_like must have {_ROWS} rows; it has {problem.rows_like.shape[0]}.",

@@ -204,7 +204,7 @@ def compare(
     """
     against = (against,) if isinstance(against, str) else tuple(dict.fromkeys(against))
     for name in against:
-        choose(name, {NETWORK: None, **RIVALS}, "against")
+        choose(name, {NETWORK: None, **RIVALS}, "rival")
     inputs: Any = X if isinstance(X, InputRows) else check_array(X, input_name="X", **CHECKS)
     matrices = [name for name in against if name != NETWORK]
     if isinstance(X, InputRows) and matrices:

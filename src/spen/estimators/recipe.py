@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spen.energies.base import UnsizedEnergy
+from spen.energies.base import Energy, UnsizedEnergy
 from spen.energies.convex import ConvexEnergy
 from spen.energies.label import ConditionalEnergy, LabelEnergy
 from spen.energies.local import LocalEnergy
@@ -528,9 +528,12 @@ def _energy(value: Any, cross_fit: bool) -> UnsizedEnergy:
         has_local = any(issubclass(term.kind, LocalEnergy) for term in value.terms)
         return value if has_local else local + value
     if not isinstance(value, str):
+        kind = value if isinstance(value, type) else type(value)
+        example = "spen.LabelEnergy.unsized(measurements=15)"
+        if issubclass(kind, Energy):
+            example = f"{kind.__name__}.unsized(...), without sizes"
         raise InputError(
-            f"energy must be a name or a description such as spen.LabelEnergy.unsized("
-            f"measurements=15); received {value!r}."
+            f"energy must be a name or a description such as {example}; received {value!r}."
         )
     other = choose(value, CROSS_FITTED if cross_fit else ENERGIES, "energy")
     return local if other is None else local + other

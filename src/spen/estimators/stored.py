@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from spen.batch.splits import Split
 from spen.errors import CheckpointError
 from spen.estimators.progress import Progress
 from spen.files import locked
+from spen.training.processes import our_processes
 from spen.training.store import RowStore, StoreWriter, copy_stream
 
 TOLD_AFTER = 10.0
@@ -44,6 +46,25 @@ def stored(
         reads: returns rows that are inputs of another kind than a matrix; None of a matrix.
         progress: is told how many rows have been read.
     """
+    processes = our_processes()
+    # The folder is the first one's; other machines have a temporary one.
+    own = folder if processes.is_first else None
+    read = partial(_read, parts, identity, own, resume, reads, progress)
+    with processes.entered_here(read) as place, RowStore.open(place) as store:
+        progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
+        yield store
+
+
+@contextmanager
+def _read(
+    parts: Iterator[Split],
+    identity: str | None,
+    folder: Path | None,
+    resume: bool,
+    reads: Callable[[Any], InputRows | None],
+    progress: Progress,
+) -> Iterator[Path]:
+    """Hold the place of a store, with the rows of a stream."""
     with ExitStack() as held:
         if folder is None:
             folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="spen-")))
@@ -58,9 +79,7 @@ def stored(
             _copy(parts, identity, place, reads, progress)
         elif not _is_of(place, identity):
             _check_again(parts, place, reads, progress)
-        store = held.enter_context(RowStore.open(place))
-        progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
-        yield store
+        yield place
 
 
 def _copy(

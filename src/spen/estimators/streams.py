@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,8 @@ from spen.domains import Domain, Simplex, UnitBox
 from spen.errors import InputError
 from spen.estimators.encoded import EncodedStream, holds_words
 from spen.estimators.fit import Fitted
-from spen.estimators.judging import accuracy, half_known, judge, warn_if_undertrained
+from spen.estimators.judging import accuracy, half_known, inferred, judge, warn_if_undertrained
 from spen.estimators.plan import Plan, Shape
-from spen.estimators.predictor import lowest, solve
 from spen.estimators.progress import Progress, showing
 from spen.estimators.runs import MOST_WATCHED, start_at_counts
 from spen.estimators.scaling import AS_THEY_ARE, Scaling
@@ -36,6 +36,7 @@ from spen.metrics import best_f1
 from spen.model import SPEN, usable_device
 from spen.training.checkpoint import Epoch, RunFolder, describe
 from spen.training.loop import train_on
+from spen.training.processes import our_processes
 from spen.training.rows import TrainingRows
 from spen.training.store import MISSING, RowStore
 from spen.training.streamed import Held, StreamedRows, as_passed, scaled
@@ -57,6 +58,8 @@ def fit_stream(
     classifier: LabelClassifier,
     stream: RowStream,
     *,
+    reads: Callable[[Any], InputRows | None],
+    holds: Callable[..., Split],
     label_names: Sequence[Any] | None,
     feature_names: Sequence[str] | None,
     eval_set: Any,
@@ -65,12 +68,19 @@ def fit_stream(
     resume: bool,
     seed: int | None,
 ) -> None:
-    """Fit a classifier to the rows of a stream; the arguments are those of its ``fit``.
+    """Fit a classifier to the rows of a stream.
 
-    ``seed`` decides every random draw; None draws one, which a fit that goes on keeps.
+    Args:
+        classifier: with its settings.
+        stream: the rows.
+        reads: returns rows that are inputs of another kind than a matrix; None of a matrix.
+        holds: checks ``eval_set``, and returns its rows as they are to tune by.
+        label_names, feature_names, eval_set, callbacks, checkpoint, resume: as ``fit`` takes them.
+        seed: decides every random draw; None draws one, which a fit that goes on keeps.
     """
     check_settings(classifier)
-    title = "fit" if classifier.verbose else None
+    processes = our_processes()
+    title = "fit" if classifier.verbose and processes.is_first else None
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
         encoded = encoder = None
@@ -78,7 +88,7 @@ def fit_stream(
         first = next(parts, None)
         if first is None:
             raise InputError("There are no rows to learn from.")
-        check_plan(classifier, first)
+        check_plan(classifier, first, reads)
         if holds_words(first, classifier):
             given = TableEncoder() if classifier.encoder is None else classifier.encoder
             progress.tell("reading rows to learn what the columns are")
@@ -90,16 +100,19 @@ def fit_stream(
         else:
             # What was begun goes on: some datasets can be gone through only once.
             parts = chain([first], parts)
-        opened = stored(parts, stream.identity, folder, resume, classifier._passed, progress)
+        opened = stored(parts, stream.identity, folder, resume, reads, progress)
         store = held_open.enter_context(opened)
-        work = _Work.of(classifier, store, stream, label_names, feature_names, eval_set, progress)
+        progress.tell("measuring the columns")
+        names = label_names, feature_names
+        work = _Work.of(classifier, store, stream, *names, eval_set, holds)
         device = usable_device(classifier.device)
-        drawn, run_folder = secrets.randbelow(2**31) if seed is None else seed, None
+        drawn = processes.said_by_first(lambda: secrets.randbelow(2**31) if seed is None else seed)
+        run_folder = None
         if folder is not None:
             identity = {"settings": describe(work.plan), "random_state": str(seed)}
             identity["rows, weights or device"] = f"{work.told} {device}"
-            opened = RunFolder.held(folder, resume, identity, drawn)
-            run_folder = held_open.enter_context(opened)
+            begin = partial(RunFolder.held, folder, resume, identity, drawn)
+            run_folder = held_open.enter_context(processes.entered_by_first(begin))
             drawn = run_folder.seed
         fitted = _train(work, drawn, device, run_folder, progress, tuple(callbacks))
         if work.kind is None:
@@ -142,12 +155,14 @@ def check_settings(classifier: LabelClassifier) -> None:
         )
 
 
-def check_plan(classifier: LabelClassifier, first: Split) -> None:
+def check_plan(
+    classifier: LabelClassifier, first: Split, reads: Callable[[Any], InputRows | None]
+) -> None:
     """Refuse settings that no plan can be made of, as far as the first rows tell."""
     exclusive = first.Y is not None and first.Y.ndim == 1
     labels = 2 if first.Y is None or exclusive else max(1, first.Y.shape[1])
     shape = Shape(10**6, first.X.shape[1], labels, sparse.issparse(first.X), exclusive, True)
-    passed = not is_table(first.X) and classifier._passed(first.X) is not None
+    passed = not is_table(first.X) and reads(first.X) is not None
     _plan(classifier, replace(shape, passed=passed, streamed=True))
 
 
@@ -191,7 +206,7 @@ class _Work:
         label_names: Sequence[Any] | None,
         feature_names: Sequence[str] | None,
         eval_set: Any,
-        progress: Progress,
+        holds: Callable[..., Split],
     ) -> _Work:
         about = store.about
         targets = _targets(store, label_names, stream.label_names)
@@ -203,7 +218,6 @@ class _Work:
             )
         if not about.is_matrix and feature_names is not None:
             raise InputError("feature_names are for the columns of a matrix. Leave them out.")
-        progress.tell("measuring the columns")
         first = store.block(*store.spans()[0])
         sample = as_passed(first.X)
         if about.is_matrix:
@@ -221,7 +235,7 @@ class _Work:
         counts = _Counts.of(store, share)
         if eval_set is not None:
             like = sample if isinstance(sample, InputRows) else np.zeros((1, width))
-            held = classifier._held(eval_set, like, targets, scaling, shape)
+            held = holds(eval_set, like, targets, scaling, shape)
         else:
             held = _held(store, share, scaling)
         label_weight = label_weights(classifier.label_weight, targets, counts.all_ones)
@@ -397,13 +411,14 @@ def _train(
         callbacks=(*progress.training(), *callbacks),
         checkpoint=folder,
     )
-    soft = solve(model, plan.prediction, held.X).y.cpu().numpy()
+    soft = inferred(model, plan.prediction, held.X).numpy()
     joint = half = None
     if plan.wants_joint:
-        joint = lowest(model, plan.prediction, held.X).y.cpu().numpy()
+        joint = inferred(model, plan.prediction, held.X, joint=True).numpy()
     if len(plan.energy.terms) > 1 and not (exclusive or plan.raw):
         half = half_known(model, plan.prediction, held, seed)
-    verdict = judge(plan, domain, densified(held.Y), soft, joint, half)
+    truth = densified(held.Y)
+    verdict = our_processes().said_by_first(lambda: judge(plan, domain, truth, soft, joint, half))
     progress.tried("held-out rows", verdict.score)
     warn_if_undertrained(plan, domain, held.Y, verdict.score, history)
     ended = replace(plan, decoding=verdict.decoding, rivals=())

@@ -82,6 +82,7 @@ def _read(Y: Any) -> Targets:
         names = plain_names(Y.columns)
         targets = _of_matrix(_dense_labels(numbers(Y), names), names, np.dtype(np.int64))
         return replace(targets, framed=is_frame(Y))
+    _check_lists(Y)
     if holds_label_lists(Y):
         targets = of_lists(Y)
         if not len(targets.names):
@@ -198,13 +199,7 @@ def holds_label_lists(Y: Any) -> bool:
 
     Sets and text always are; lists of numbers are if their lengths differ.
     """
-    rows: Sequence[Any]
-    if isinstance(Y, list | tuple):
-        rows = Y
-    elif getattr(getattr(Y, "dtype", None), "kind", "") == "O" and getattr(Y, "ndim", 0) == 1:
-        rows = list(Y)
-    else:
-        return False
+    rows = _items(Y)
     if not rows or not all(isinstance(row, _SETS) for row in rows):
         return False
     if any(isinstance(row, set | frozenset) for row in rows):
@@ -213,6 +208,26 @@ def holds_label_lists(Y: Any) -> bool:
         return True
     flat = [label for row in rows for label in row]
     return not flat or any(isinstance(label, str) for label in flat)
+
+
+def _items(Y: Any) -> Sequence[Any]:
+    """Return the rows of a list or of a column of objects; () of everything else."""
+    if isinstance(Y, list | tuple):
+        return Y
+    is_column = getattr(getattr(Y, "dtype", None), "kind", "") == "O" and getattr(Y, "ndim", 0) == 1
+    return list(Y) if is_column else ()
+
+
+def _check_lists(Y: Any) -> None:
+    """Raise where some rows are lists of labels, and others are single values or missing."""
+    rows = _items(Y)
+    single = [isinstance(row, str) or not hasattr(row, "__len__") for row in rows]
+    if any(single) and any(isinstance(row, _SETS) for row in rows):
+        row = single.index(True)
+        raise InputError(
+            f"Rows of Y must all be lists of labels, or none; row {row} is {rows[row]!r}. A row "
+            "without any label is an empty list; of a column of text, y.fillna('').str.split(';')."
+        )
 
 
 def of_lists(rows: Any) -> Targets:
@@ -259,13 +274,20 @@ def check_index(X: Any, other: Any, what: str) -> None:
 
 def _of_classes(Y: Any) -> Targets:
     """Read one class per row."""
-    texts = [text for text in _array(Y).ravel()[:1000].tolist() if isinstance(text, str)]
+    cells = _array(Y).ravel()
+    texts = [text for text in cells[:1000].tolist() if isinstance(text, str)]
     if sum(";" in text or "|" in text for text in texts) > len(texts) / 5:
         warnings.warn(
             "y holds texts with ; or | in them, and each is taken as one class. If these are tags, "
-            "pass lists of them, for example y.str.split(';').",
+            "pass lists of them, for example y.fillna('').str.split(';').",
             DataConversionWarning,
             stacklevel=2,
+        )
+    empty = [row for row, cell in enumerate(cells.tolist()) if is_missing(cell)] if texts else []
+    if empty:
+        raise InputError(
+            f"y holds classes, and row {empty[0]} has none (NaN). Leave such rows out, or name a "
+            "class for them; a row without any tag is an empty list."
         )
     values = check_array(Y, ensure_2d=False, dtype=None, input_name="y")  # type: ignore[arg-type]
     if values.ndim == 2 and values.shape[1] == 1:
