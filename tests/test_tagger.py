@@ -339,7 +339,7 @@ def test_parameters_are_those_of_scikit_learn(tagger):
     assert clone(tagger).set_params(epochs=7, energy="local").energy.__func__ is not None
     again = clone(tagger).set_params(energy="local")
     assert again.get_params()["energy"] == "local"
-    assert repr(spen.SPENTagger("chain")) == "SPENTagger(energy='chain')"
+    assert repr(spen.SPENTagger("local")) == "SPENTagger(energy='local')"
     with pytest.raises(NotFittedError):
         spen.SPENTagger().predict(WORDS)
     with pytest.raises(ValueError, match="Invalid parameter"):

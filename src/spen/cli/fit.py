@@ -94,7 +94,8 @@ def fit(
         metric: What is to be good on held-out rows, and so on new ones: choices, decoding and
             scores go by it.
         energy: What is learned about labels beside a score for each one. Of sentences: local,
-            chain (what follows what), or chain+convolution (and windows of three tags).
+            chain (what follows what; the default), or chain+convolution (and windows of three
+            tags).
         objective: The training loss.
         decoding: How labels are found; "auto" takes what is best for the metric.
         hidden: The widths of the feature network's layers between commas; "" is linear.

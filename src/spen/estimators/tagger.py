@@ -451,8 +451,9 @@ class SPENTagger(Tagger):
 
     Args:
         energy: "local" (a score for each tag at each position), "chain" (also for what follows
-            what), "chain+convolution" (also for windows of three tags), or a description
-            such as ``spen.LocalEnergy.unsized() + spen.ChainEnergy.unsized()``.
+            what), "chain+convolution" (also for windows of three tags: of letters in handwriting
+            it is better than a chain, of words in text not), or a description such as
+            ``spen.LocalEnergy.unsized() + spen.ChainEnergy.unsized()``.
         objective: "likelihood" (exact, of chains), "hinge" (max-margin, of chains), "unrolled"
             (the likelihood through the steps of inference, of all else), or an Objective; "auto"
             is the likelihood where that can be.
@@ -494,7 +495,7 @@ class SPENTagger(Tagger):
     [['D', 'A', 'N']]
     """
 
-    energy: Any = field(default="chain+convolution", kw_only=False)
+    energy: Any = field(default="chain", kw_only=False)
     objective: str | Objective = field(default="auto", kw_only=False)
     inference: Literal["auto"] | Inference = field(default="auto", kw_only=False)
 
