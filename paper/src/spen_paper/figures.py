@@ -50,7 +50,7 @@ def difference(first: Sequence[float], second: Sequence[float]) -> str:
 
 def say_table(table: str, remarks: Iterable[str], records: Records) -> None:
     """Print a table, what a reader of it must know, and where its records are."""
-    for line in (table, "", *remarks, f"Records: {records.path}"):
+    for line in (table, "", *remarks, f"Records: {records.folder}"):
         say(line)
 
 

@@ -137,7 +137,7 @@ class Study:
         rows = f"{len(self.data.train):,} training and {len(self.data.test):,} test rows"
         say(f"\n{self.data.name}, {rows}; {how}; differences are paired by seed, ± standard error.")
         say(f"Test F1: {F1_RULE}.")
-        say(f"Records: {self.records.path}")
+        say(f"Records: {self.records.folder}")
 
 
 def few_rows(data: Dataset, share: float, seed: int) -> Dataset:
