@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import multiprocessing
 import os
 import subprocess
@@ -118,34 +119,50 @@ def test_an_error_in_a_helper_is_raised() -> None:
 # How many threads work gets, and how they wait ------------------------------------------
 
 
-def in_new_thread(work: Callable[[], Any]) -> Any:
-    """Return what work returns in a thread, whose first operation in several brings new ones."""
+SMALL_WORK = """
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import torch
+from torture.threads import TINY, rows
+import spen
+
+def threads():
+    return len(list(Path("/proc/self/task").iterdir()))
+
+def work():
+    X, Y = rows(features=30, labels=6)
+    counts = [threads()]
+    fitted = spen.SPENClassifier(**TINY | {"hidden": (256, 256)}).fit(X, Y)
+    counts.append(threads())
+    for solve in (fitted.predict, fitted.predict_proba, lambda row: fitted.energy(row, Y[:1])):
+        solve(X[:1])
+    return [*counts, threads(), torch.get_num_threads()]
+
+# In a new thread, whose first operation in several would bring new ones.
+def in_new_thread():
     with ThreadPoolExecutor(1) as executor:
         return executor.submit(work).result()
 
-
-def system_threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+torch.set_num_threads(2)
+in_new_thread()  # imports bring threads of their own
+print(json.dumps(in_new_thread()))
+"""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_a_small_fit_and_a_row_stay_in_the_callers_thread(threads: Callable[[int], None]) -> None:
-    threads(2)
-
-    def work() -> list[int]:
-        counts = [system_threads()]
-        X, Y = rows(features=30, labels=6)
-        fitted = spen.SPENClassifier(**TINY | {"hidden": (256, 256)}).fit(X, Y)
-        counts.append(system_threads())
-        for solve in (fitted.predict, fitted.predict_proba, lambda row: fitted.energy(row, Y[:1])):
-            solve(X[:1])
-        return [*counts, system_threads(), torch.get_num_threads()]
-
-    in_new_thread(work)  # imports bring threads of their own
-    counts = [in_new_thread(work) for _ in range(3)]
-    # Threads of others may end or begin meanwhile; those of a fit would begin each time.
-    assert any(max(fit, rows) <= before for before, fit, rows, _ in counts), counts
-    assert {number for *_, number in counts} == {2}
+def test_a_small_fit_and_a_row_stay_in_the_callers_thread() -> None:
+    # In a process of its own, where nobody else begins or ends threads.
+    path = os.pathsep.join(filter(None, sys.path))
+    ran = subprocess.run(
+        [sys.executable, "-c", SMALL_WORK],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    before, after_fit, after_rows, number = json.loads(ran.stdout)
+    assert max(after_fit, after_rows) <= before
+    assert number == 2
 
 
 def test_a_small_fit_has_the_same_bits_on_any_number_of_cores(
@@ -190,8 +207,8 @@ def test_threads_that_begin_meanwhile_have_the_callers_number(
     threads: Callable[[int], None],
 ) -> None:
     threads(3)
-    with policy.threads_for(1.0):
-        assert in_new_thread(torch.get_num_threads) == 3
+    with policy.threads_for(1.0), ThreadPoolExecutor(1) as executor:
+        assert executor.submit(torch.get_num_threads).result() == 3
 
 
 def test_where_cores_are_short_more_threads_than_cores_are_asked_for(

@@ -18,6 +18,7 @@ from spen.domains import UnitBox
 from spen.errors import InputError
 from spen.features import Identity
 from spen.files import digest
+from spen.kernels.threads import threads_for
 from spen.model import SPEN
 from spen.training.processes import our_processes
 
@@ -69,7 +70,8 @@ class TrainingRows:
         target, observed = arrays.label_rows(split.Y, f"{name} Y", size, n)
         in_little = n * size * model.reference.element_size() <= LARGEST_DENSE
         if isinstance(target, SparseRows) and (in_little or not isinstance(model.domain, UnitBox)):
-            target = densify(whole_batch(target))
+            with threads_for(n * size):
+                target = densify(whole_batch(target))
         if isinstance(target, Tensor):
             target, observed = model.domain.complete_target(target, observed)
         weight = None if split.weight is None else arrays.weights(split.weight, n)
