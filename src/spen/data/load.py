@@ -81,6 +81,7 @@ def load_dataset(
         words: True reads a CSV file of numbers as a DataFrame too.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     text = "2 3 2\\n0,1 0:1.0 2:0.5\\n 1:2.0\\n"
     ...     for part in ("train", "test"):
