@@ -26,7 +26,7 @@ test: $(STAMP)
 
 test-extras: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bases,docs,encoders,onnx,parquet,ray,serve]'
-	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras src/spen/ray.py docs/export.md
+	$(BIN)/pytest $(SIDE_BY_SIDE) tests/extras src/spen/ray.py docs/export.md docs/encoders.md
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

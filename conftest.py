@@ -13,6 +13,7 @@ _NEEDED = {
     "triton": [f"src/spen/kernels/cuda/{name}.py" for name in ("arithmetic", "tiles", "streams")],
     "onnxruntime": ["docs/export.md"],
     "ray": ["src/spen/ray.py", "docs/export.md"],
+    "transformers": ["docs/encoders.md"],
 }
 collect_ignore = [
     path

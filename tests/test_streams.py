@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import spen
 from spen.batch.rows import SparseBatch
+from spen.batch.splits import row_digests
 from spen.batch.streams import stream_of
 from spen.cli import main
 from spen.estimators import encoded, streams
@@ -115,6 +116,15 @@ def test_what_is_held_out_depends_neither_on_the_order_nor_on_the_file(tmp_path)
     whole, shuffled, half = found
     assert whole == shuffled
     assert half == {row for row in whole if row in as_set(X[order[:120]])}
+
+
+def test_held_out_labels_change_nothing_that_was_trained_without_them(small_blocks):
+    held = Held(0.2).among(row_digests(X))
+    other = np.where(held[:, None], 1 - Y, Y)
+    first, second = fit(dataset(X, Y)), fit(dataset(X, other))
+    assert first.held_out_score_ != second.held_out_score_
+    for name, tensor in first.model_.state_dict().items():
+        assert torch.equal(tensor, second.model_.state_dict()[name]), name
 
 
 @pytest.mark.parametrize("share", [0.5, 0.1])
@@ -235,6 +245,16 @@ def test_tables_with_words_are_learned_from_a_sample(tmp_path, monkeypatch):
     assert [(column.name, column.names) for column in other] == columns
 
 
+def test_what_can_be_gone_through_once_is_enough():
+    class Once(IterableDataset):
+        rows = iter(list(zip(X, Y, strict=True)) * 5)
+
+        def __iter__(self):
+            return self.rows
+
+    assert fit(Once()).notes_["training rows"] == "1,200"
+
+
 def test_missing_labels_weights_and_label_weights(tmp_path, small_blocks):
     holes = Y.astype(np.float32)
     holes[np.random.default_rng(0).random(holes.shape) < 0.2] = np.nan
@@ -320,8 +340,17 @@ def test_callbacks_and_remembered_rows():
     ],
 )
 def test_what_needs_all_rows_is_refused(settings, said):
+    read = []
+
+    class Watched(TensorDataset):
+        def __getitem__(self, number):
+            read.append(number)
+            return super().__getitem__(number)
+
+    rows = Watched(torch.tensor(X).repeat(9, 1), torch.tensor(Y).repeat(9, 1))
     with pytest.raises(spen.InputError, match=said):
-        fit(dataset(X, Y), **settings)
+        fit(rows, **settings)
+    assert len(read) <= 1024 < len(rows)
 
 
 def test_bad_rows_are_refused_in_words(tmp_path):
@@ -493,6 +522,7 @@ def test_memory_does_not_grow_with_the_rows(monkeypatch):
     monkeypatch.setattr(stores, "BLOCK", 2**13)
     monkeypatch.setattr(streamed, "BUFFER", 2**17)
     monkeypatch.setattr(streams, "MOST_HELD", 2**11)
+    monkeypatch.setattr(streams, "FEWEST_HELD", 300)
     fit(Drawn(1000), hidden=(), epochs=1)  # what is imported and remembered once
     peaks = []
     for rows in (1500, 6000):

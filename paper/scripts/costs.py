@@ -5,6 +5,7 @@
     python paper/scripts/costs.py labels [--epochs 1] [--dataset debian-depends]
     python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--width 500]
     python paper/scripts/costs.py shortlist [--size 1000] [--measurements 256] [--device cuda]
+    python paper/scripts/costs.py processes [--dataset bibtex] [--rows 2000] [--width 500]
 
 memory: the peak of a fit and a prediction on wide sparse rows, that of the whole process, the data
 included. bookmarks: one epoch a stage of a method of Table 1, and a prediction, on generated rows
@@ -13,13 +14,17 @@ labels: the peak of a fit with default settings but for its epochs, and of predi
 and with half of the labels known, on a set of many labels. epochs: what an epoch of end-to-end
 training takes, in epochs of the label-wise MLP, on one thread; epochs take turns in one process,
 and medians are compared. shortlist: what a row's inference takes over a shortlist of up to a
-million labels, in parts, and over all labels.
+million labels, in parts, and over all labels. processes: how many rows a second two processes of
+one thread each train on, and one of them alone, in turns of one run; of both ratios of times that
+of medians and of the quickest epochs, and that of CPU time, for machines that are not quiet.
 """
 
 from __future__ import annotations
 
+import os
 import resource
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +38,8 @@ from scipy import sparse
 
 import spen
 from spen.batch.arrays import densified
+from spen.training import loop
+from spen.training.processes import ALONE, our_processes
 from spen_paper import sets
 from spen_paper.__main__ import main
 from spen_paper.settings import classifier, settings_of
@@ -241,5 +248,98 @@ def milliseconds(call: Callable[[], Any], device: str) -> float:
     return 1000 * (clock() - began)
 
 
+class Encoder(torch.nn.Module):
+    """Token ids (n, T) to features (n, width), by a small transformer."""
+
+    def __init__(self, words: int, width: int, layers: int) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True)
+        self.words = torch.nn.Embedding(words, width)
+        self.layers = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.words(tokens)).mean(1)
+
+
+def processes(
+    *, dataset: str = "bibtex", rows: int = 2000, width: int = 500, repeats: int = 5
+) -> None:
+    """Train epochs by two processes, and by the first of them while the other one waits."""
+    if "RANK" not in os.environ:
+        given = {"dataset": dataset, "rows": rows, "width": width, "repeats": repeats}
+        options = [text for name, value in given.items() for text in (f"--{name}", str(value))]
+        torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+        command = [sys.executable, *torchrun, __file__, "processes", *options]
+        subprocess.run(command, check=True)
+        return
+    torch.set_num_threads(1)
+    both = our_processes()
+    data = spen.load_dataset(dataset)
+    some = data.train.rows(np.arange(min(rows, len(data.train))))
+    (_, inputs), labels = some.X.shape, some.Y.shape[1]
+    tokens = np.random.default_rng(0).integers(2000, size=(min(rows, 320), 32))
+    few = spen.Split(tokens, densified(some.Y[: len(tokens)]))
+
+    def model(features: Any, width: int) -> spen.SPEN:
+        energy = spen.LocalEnergy(width, labels) + spen.LabelEnergy(labels, 16, "softplus")
+        return spen.SPEN(features, energy, spen.UnitBox(labels), seed=0)
+
+    network = model(spen.MLP(inputs, width, width), width)
+    encoder = model(Encoder(2000, 128, 4), 128)
+    label_wise, end_to_end = spen.CrossEntropy(), spen.EndToEnd("log", "all")
+    rule, stopping = spen.MirrorDescent(lr=0.5, momentum=0.0), spen.Stopping(10)
+    kinds = (
+        ("label-wise network", network, some, label_wise, 100),
+        ("label-wise network", network, some, label_wise, 500),
+        ("end to end, 10 steps", network, some, end_to_end, 100),
+        ("end to end, 10 steps", network, some, end_to_end, 500),
+        ("encoder, end to end", encoder, few, end_to_end, 32),
+    )
+    if both.is_first:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+        print(f"{dataset}: {len(some):,} rows, {width} units; {cores} cores, load {load:.1f}")
+        print("rows a second         batch  one process  two processes  ratio  quickest  CPU time")
+    for name, trained, learned, objective, size in kinds:
+        inference = spen.Descent(rule, stopping, spen.Unrolled())
+        # What the first epoch finds, the second has at hand.
+        stage = spen.Stage(name, objective, inference, epochs=2, optimiser="adamw", batch_size=size)
+        epoch = partial(last_epoch, trained, stage, learned)
+        alone, together = [], []
+        for _ in range(repeats):
+            # The other one waits, without work, to hear of the end.
+            alone.append(both.said_by_first(partial(by_itself, epoch)))
+            seconds, cpu = epoch()
+            together.append((seconds, float(both.gathered([torch.tensor([cpu])]).max())))
+        if not both.is_first:
+            continue
+        (one, one_cpu), (two, two_cpu) = (
+            list(zip(*each, strict=True)) for each in (alone, together)
+        )
+        middle, busy = statistics.median, statistics.median(one_cpu) / statistics.median(two_cpu)
+        print(
+            f"{name:20}  {size:>5}  {len(learned) / middle(one):11,.0f}  "
+            f"{len(learned) / middle(two):13,.0f}  {middle(one) / middle(two):5.2f}  "
+            f"{min(one) / min(two):8.2f}  {busy:8.2f}",
+            flush=True,
+        )
+
+
+def last_epoch(model: spen.SPEN, stage: spen.Stage, rows: spen.Split) -> tuple[float, float]:
+    """Return the seconds of the last of two epochs, and those of CPU time of this process."""
+    clocks: list[float] = []
+    look = [lambda _: clocks.append(time.process_time())]
+    seconds = spen.train(model, [stage], rows, seed=0, callbacks=look).epochs[-1].seconds
+    return seconds, clocks[1] - clocks[0]
+
+
+def by_itself(train: Callable[[], Any]) -> Any:
+    """Train by one process, though there are others."""
+    met, loop.our_processes = loop.our_processes, lambda: ALONE
+    try:
+        return train()
+    finally:
+        loop.our_processes = met
+
+
 if __name__ == "__main__":
-    main((labels, memory, bookmarks, epochs, shortlist), "costs.py", __doc__)
+    main((labels, memory, bookmarks, epochs, shortlist, processes), "costs.py", __doc__)

@@ -32,8 +32,7 @@ from scipy.sparse import csr_array
 import spen
 from spen.estimators.plan import Shape
 from spen.estimators.scaling import Scaling
-from spen.training.checkpoint import Run
-from spen.training.loop import _optimiser, _train_epoch, _trained
+from spen.training.loop import train_on
 from spen.training.rows import TrainingRows
 from spen.training.store import RowStore, StoreWriter, copy_stream
 from spen.training.streamed import Held, StreamedRows
@@ -121,15 +120,11 @@ def ratio(*, rows: int = 60_000, turns: int = 5, sparse: bool = False) -> None:
             scaling = Scaling.of(X)
             streamed = StreamedRows(model, store, scaling.transform, Held(0.0), kept)
             memory = TrainingRows.of(model, (scaling.transform(X), Y), "rows")
-            run = Run(model, torch.Generator().manual_seed(0))
-            trained = _trained(model, stage)
-            run.enter(0, trained, _optimiser(model, stage, trained))
-            model.train()
             taken: dict[str, list[float]] = {"memory": [], "store": []}
             for _ in range(turns):
                 for name, given in (("memory", memory), ("store", streamed)):
                     began = time.process_time()
-                    _train_epoch(model, replace(stage, schedule="constant"), given, run)
+                    train_on(model, [replace(stage, epochs=1)], given)
                     taken[name].append(time.process_time() - began)
     seconds = {name: statistics.median(each) for name, each in taken.items()}
     print(f"{rows:,} rows of {width:,} columns, {LABELS} labels, layers {plan.chosen.hidden}")

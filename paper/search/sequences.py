@@ -55,6 +55,14 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
             ("crf", {"batch_size": 16}),
         ],
         "spen": [("spen", {}), ("spen", windows(9, 256)), ("spen", n_best(128))],
+        "ssvm": [
+            ("ssvm", {}),
+            ("ssvm", {"lr": 5e-4}),
+            ("ssvm", {"batch_size": 64}),
+            ("ssvm", {"batch_size": 64, "lr": 5e-4}),
+            ("ssvm", {"network": {"dropout": 0.0}}),
+            ("ssvm", {"network": {"dropout": 0.3}}),
+        ],
         "spelling": [
             ("spelling", {}),
             ("spelling", n_best(128)),

@@ -16,7 +16,7 @@ import spen
 from spen_paper import fits
 from spen_paper.figures import mean_and_deviation
 from spen_paper.studies import known, noise, questions
-from spen_paper.tables import table1
+from spen_paper.tables import table1, table3
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "paper/records"
@@ -161,6 +161,31 @@ def test_what_readme_says_of_table_1_is_in_its_records():
     ):
         told = [numbers(over_seeds)[0], numbers(over_rows)[0]]
         assert numbers(words) == [round(each, 1) for each in told]
+
+
+def test_table_3_is_that_of_its_records():
+    names = [*table3.methods_for(1500)]
+    sizes = sorted({record["n_train"] for record in lines_of("table3")})
+    printed = printed_rows(table3.render(names, sizes, lines_of("table3")))
+    rows = table("docs/reproduce.md", "| " + " " * 59 + " | parameters |")
+    assert len(rows) == len(names)
+    for title, *figures in rows:
+        assert figures == printed[title][1:], title
+    for title, *figures in table("docs/how-to-choose.md", "| " + " " * 59 + " | 1,500 rows |"):
+        assert figures == [printed[title][2], printed[title][4]], title
+
+
+def test_the_table_of_measurements_is_that_of_its_records(tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="the study draws before it prints")
+    (tmp_path / "records.jsonl").write_text(
+        (RECORDS / "structure/records.jsonl").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    table3.structure(3, tmp_path)
+    printed = printed_rows(capsys.readouterr().out)
+    rows = table("docs/reproduce.md", "| energy                | one block ")
+    assert len(rows) == len(table3.CASES)
+    for title, *figures in rows:
+        assert figures == printed[title][1:], title
 
 
 def known_records(dataset: str) -> list[dict]:

@@ -62,7 +62,7 @@ LAST, SETTLED = 10, 1e-3
 class _Linear(LabelClassifier):
     """A model that is linear in x: L-BFGS minimises its loss on all rows at once."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **options: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Self:
         """Learn from rows and their labels, as ``SPENClassifier`` does and with its options; warn
         if more is to learn."""
         super().fit(X, y, sample_weight, **options)

@@ -60,6 +60,13 @@ def test_a_folder_of_files_by_the_command(tmp_path, monkeypatch, capsys):
     memory = spen.SPENClassifier(**QUICK)
     memory.fit(dataset(X[order], Y[order][:, [LABELS.index(n) for n in names]]), label_names=names)
     assert np.array_equal(clf.predict(X), memory.predict(X))
+    # Files to predict may hold labels or not.
+    write(tmp_path / "new.parquet", COLUMNS, slice(0, 30))
+    for file, rows in (("rows/0.parquet", X[order][:80]), ("new.parquet", X[:30])):
+        main(["predict", "m.spen", file, "--out", "found.csv"])
+        lines = (tmp_path / "found.csv").read_text().splitlines()[1:]
+        assert lines == [";".join(labels) for labels in clf.predict_labels(rows)]
+    main(["evaluate", "m.spen", "rows/0.parquet", "--json"])
 
 
 def test_words_make_tables_and_gaps_are_named(tmp_path):

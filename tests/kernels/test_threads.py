@@ -142,10 +142,10 @@ def test_a_small_fit_and_a_row_stay_in_the_callers_thread(threads: Callable[[int
         return [*counts, system_threads(), torch.get_num_threads()]
 
     in_new_thread(work)  # imports bring threads of their own
-    before, after_fit, after_rows, number = in_new_thread(work)
-    # Threads that others have started may end meanwhile.
-    assert max(after_fit, after_rows) <= before
-    assert number == 2
+    counts = [in_new_thread(work) for _ in range(3)]
+    # Threads of others may end or begin meanwhile; those of a fit would begin each time.
+    assert any(max(fit, rows) <= before for before, fit, rows, _ in counts), counts
+    assert {number for *_, number in counts} == {2}
 
 
 def test_a_small_fit_has_the_same_bits_on_any_number_of_cores(

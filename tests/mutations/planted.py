@@ -27,6 +27,7 @@ DESCENT = "tests/inference/test_descent.py"
 FORMULAS = f"{ENERGIES}::test_energies_are_the_formulas_of_their_docstrings"
 HELD_OUT = "tests/test_leaks.py::test_held_out_labels_change_nothing_that_was_trained_without_them"
 RUNS = f"{SRC}/estimators/runs.py"
+STREAMED = "tests/test_streams.py::test"
 
 PLANTED = (
     Planted(
@@ -118,6 +119,24 @@ PLANTED = (
         "def row_f1(",
         "def row_f1(*a, **k):\n    return 0.99 * _row_f1(*a, **k)\n\n\ndef _row_f1(",
         "tests/test_metrics.py",
+    ),
+    Planted(
+        f"{SRC}/estimators/streams.py",
+        "ones += np.bincount(part.Y.indices[on & among], minlength=labels)",
+        "ones += np.bincount(part.Y.indices[on], minlength=labels)",
+        f"{STREAMED}_held_out_labels_change_nothing_that_was_trained_without_them",
+    ),
+    Planted(
+        f"{SRC}/training/streamed.py",
+        ".rows(~self.held.among(self.store.digests(first, end)))",
+        ".rows(slice(None))",
+        f"{STREAMED}_an_epoch_has_each_row_once_and_none_that_is_held_out",
+    ),
+    Planted(
+        f"{SRC}/training/streamed.py",
+        "order = torch.randperm(rows, generator=generator)",
+        "order = torch.arange(rows)",
+        f"{STREAMED}_an_epoch_has_each_row_once_and_none_that_is_held_out",
     ),
     Planted(
         RUNS,

@@ -71,6 +71,8 @@ def fit(
     them, and then the model trains on all rows. A file of sentences, with a tag for each token,
     makes a tagger.
 
+    Several processes train together: torchrun --nproc-per-node 2 -m spen fit TRAIN
+
     Args:
         train: A file of rows (ARFF, XMC, LIBSVM, CSV, JSON lines, Parquet or npz) or of sentences
             (CoNLL), or a name from `spen data list`. With --stream a folder of files too, or a
@@ -120,8 +122,16 @@ def fit(
             evaluate` can tell which rows were among them. So can whoever else has the file.
         json: Print one JSON object instead of text.
     """
-    out = out_or_default(out, train, ".spen")
     import time
+    import warnings
+
+    from spen.training.processes import our_processes
+
+    # torchrun may have started several of us.
+    processes = our_processes()
+    out = processes.said_by_first(lambda: out_or_default(out, train, ".spen"))
+    if not processes.is_first:
+        warnings.simplefilter("ignore")
 
     from spen.cli.tags import fit_tagger
     from spen.data.catalog import ENTRIES
@@ -183,7 +193,9 @@ def fit(
     began = time.perf_counter()
     if stream:
         _fit_stream(classifier, data, checkpoint, lambda: _opened(train, format, column, True))
+        count = int(classifier.notes_["training rows"].replace(",", ""))
     else:
+        count = len(data.train)
         classifier.fit(
             data.train.X,
             data.train.Y,
@@ -193,6 +205,8 @@ def fit(
             checkpoint=checkpoint,
             resume=checkpoint is not None,
         )
+    if not processes.is_first:
+        return
     if train in ENTRIES:
         # The path of a file would tell strangers about this computer.
         classifier.notes_["trained on"] = train
@@ -202,7 +216,7 @@ def fit(
     record: dict[str, Any] = {
         "model": str(out),
         "data": train,
-        "rows": int(classifier.notes_["training rows"].replace(",", "")),
+        "rows": count,
         "features": classifier.n_features_in_,
         "labels": len(classifier.label_names_),
         "hidden": list(classifier.plan_.chosen.hidden),

@@ -45,6 +45,7 @@ def fit_tagger(
     from spen.data.catalog import ENTRIES
     from spen.errors import InputError
     from spen.estimators.tagger import SPENTagger
+    from spen.training.processes import our_processes
 
     if foreign:
         raise InputError(
@@ -56,6 +57,8 @@ def fit_tagger(
     judge = data.valid if tagger.early_stopping is not False else None
     held = None if judge is None else (judge.X, judge.Y)
     tagger.fit(data.train.X, data.train.Y, eval_set=held)
+    if not our_processes().is_first:
+        return
     if train in ENTRIES:
         # The path of a file would tell strangers about this computer.
         tagger.notes_["trained on"] = train

@@ -106,9 +106,8 @@ class Block:
 
     def _own(self) -> dict[str, Tensor]:
         """Return what each row has for itself, by name."""
-        own = {
-            name: each for name in ("bias", "readout") if (each := getattr(self, name)).ndim == 2
-        }
+        either = {"bias": self.bias, "readout": self.readout}
+        own = {name: each for name, each in either.items() if each.ndim == 2}
         return own | {"measurements": self.measurements} if self.by_row else own
 
     def select(self, rows: Tensor) -> Block:

@@ -63,6 +63,7 @@ from spen.files import versions
 from spen.kernels.threads import ends_with_python
 from spen.metrics import score_by
 from spen.model import usable_device
+from spen.training.processes import our_processes
 
 if TYPE_CHECKING:
     from spen.estimators.compare import Comparison
@@ -153,6 +154,9 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Learn from rows and their labels.
 
+        Processes that torchrun started learn together: each calls this with the same arguments
+        (docs/processes.md).
+
         Args:
             X: (n, d) numbers: an array, a scipy sparse matrix or a DataFrame. Or a table of words,
                 dates, text and missing cells: a DataFrame, a dict of columns, or a list of texts.
@@ -174,6 +178,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             resume: go on from there, if something is there. The result is bit-equal, on CPU, to a
                 fit that was never interrupted.
         """
+        # Each process has its own device, which "cuda" stands for from then on.
+        our_processes()
         # Everything is checked before anything of this object changes.
         check_index(X, y, "y")
         if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
@@ -190,6 +196,8 @@ class LabelClassifier(ClassifierMixin, BaseEstimator):
             fit_stream(
                 self,
                 stream,
+                reads=self._passed,
+                holds=self._held,
                 label_names=label_names,
                 feature_names=feature_names,
                 eval_set=eval_set,

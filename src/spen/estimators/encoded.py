@@ -48,11 +48,8 @@ class EncodedStream(RowStream):
         return None if known is None else f"{known} {self._settings}"
 
 
-def holds_words(stream: RowStream, classifier: LabelClassifier) -> bool:
+def holds_words(first: Split, classifier: LabelClassifier) -> bool:
     """Say whether rows are those of a table, of which numbers must first be made."""
-    first = next((part for part in stream.training_parts() if len(part)), None)
-    if first is None:
-        raise InputError("There are no rows to learn from.")
     if is_table(first.X):
         return True
     if classifier.encoder is not None:

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,21 @@ from spen.estimators.judging import (
     best_verdict,
     folds_by,
     half_known,
+    inferred,
     judge,
     judging_folds,
     losses_when_known,
     warn_if_undertrained,
 )
 from spen.estimators.plan import Plan
-from spen.estimators.predictor import Predictor, lowest, solve
+from spen.estimators.predictor import Predictor
 from spen.estimators.progress import epochs_of, in_words, showing
 from spen.estimators.runs import Fit, HeldOut, joined, label_wise_parts
 from spen.estimators.scaling import Scaling
 from spen.features import LabelScores
 from spen.model import SPEN
 from spen.training.checkpoint import Epoch, History, RunFolder, describe
+from spen.training.processes import our_processes
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ def fit(
             f"{len(rows)}."
         )
     # Not from numpy's global generator, which belongs to the user.
-    drawn = secrets.randbelow(2**31) if seed is None else seed
+    processes = our_processes()
+    drawn = processes.said_by_first(lambda: secrets.randbelow(2**31) if seed is None else seed)
     folds = None
     if held is not None:
         if plan.cross_fit:
@@ -123,11 +127,14 @@ def fit(
         plan = replace(plan, rivals=tuple(replace(each, refit=False) for each in plan.rivals))
     work = Fit(rows, domain, drawn, label_weight, device or torch.device("cpu"))
     work = replace(work, folds=folds, start=start, callbacks=tuple(callbacks))
+    if not processes.is_first:
+        title = None
     if checkpoint is None:
         return _fit(work, plan, title)
     identity = {"settings": describe(plan), "rows, weights or device": work.same(rows)}
     identity["random_state"] = str(seed)
-    with RunFolder.held(checkpoint, resume, identity, drawn) as folder:
+    held_folder = partial(RunFolder.held, checkpoint, resume, identity, drawn)
+    with processes.entered_by_first(held_folder) as folder:
         return _fit(replace(work, folder=folder, seed=folder.seed), plan, title)
 
 
@@ -211,7 +218,8 @@ def _cross_fit(
     plan, begun = choose_energy(work, plan, folds, scored)
     progress.begin("training the energy")
     judged, predicted, (energy, history) = cross_fitted(work, plan, folds, scored, begun)
-    verdict = judge(plan, work.domain, densified(scored.scores.Y[judged]), *predicted)
+    truth = densified(scored.scores.Y[judged])
+    verdict = our_processes().said_by_first(lambda: judge(plan, work.domain, truth, *predicted))
 
     def finish() -> Fitted:
         progress.begin("training label-wise models on all rows")
@@ -315,10 +323,10 @@ def cross_fitted(
     softs, joints, halves = [], [], []
     for (model, _), (_, held) in zip(runs, parts, strict=False):
         own = scored.scores.rows(held)
-        softs.append(solve(model, plan.prediction, own.X).y.cpu().numpy())
+        softs.append(inferred(model, plan.prediction, own.X).numpy())
         halves.append(half_known(model, plan.prediction, own, work.seed))
         if plan.wants_joint:
-            joints.append(lowest(model, plan.prediction, own.X).y.cpu().numpy())
+            joints.append(inferred(model, plan.prediction, own.X, joint=True).numpy())
     joint = np.concatenate(joints) if joints else None
     held = np.concatenate([held for _, held in parts])
     return held, (np.concatenate(softs), joint, joined(halves)), runs[-1]

@@ -94,7 +94,8 @@ def scaled(scaling: Scaling, X: Tensor) -> Tensor:
     odd = ~((norm > NEAR_ZERO) & (norm < FAR)) & (largest > 0)
     rows = rows / torch.where(odd, largest, 1.0)
     norm = rows.square().sum(1, keepdim=True).sqrt()
-    return (rows * (scaling.length / norm.clamp_min(_TINY))).float()
+    # A row of zeros stays one.
+    return (rows * (scaling.length / torch.where(norm > 0, norm, 1.0))).float()
 
 
 # Labels from probabilities: as spen.estimators.decoding does it --------------------------------

@@ -31,11 +31,11 @@ from spen.estimators.judging import (
     accuracy,
     best_verdict,
     half_known,
+    inferred,
     judge,
     losses_when_known,
 )
 from spen.estimators.plan import LINEAR, Plan
-from spen.estimators.predictor import lowest, solve
 from spen.estimators.progress import SILENT, Progress, in_words
 from spen.features import Features, Identity, LabelScores
 from spen.files import digest
@@ -44,6 +44,7 @@ from spen.model import SPEN
 from spen.objectives.label_wise import CrossEntropy
 from spen.training.checkpoint import Epoch, History, RunFolder, describe
 from spen.training.loop import train
+from spen.training.processes import our_processes
 from spen.training.together import goes_together, train_together
 
 MOST_TOGETHER = 2**23
@@ -83,8 +84,8 @@ class HeldOut:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What the held-out rows say."""
-        return self.judged()
+        """What the held-out rows say, to all processes alike."""
+        return our_processes().said_by_first(self.judged)
 
 
 @dataclass(frozen=True)
@@ -170,9 +171,9 @@ class Fit:
                 most = max(1, MOST_WATCHED // self.domain.size)
                 watched = rows.rows(np.arange(min(len(rows), most)))
             runs.append(self.run(plan, kept, watched))
-            softs.append(solve(runs[-1][0], plan.prediction, rows.X).y.cpu())
+            softs.append(inferred(runs[-1][0], plan.prediction, rows.X))
             if plan.wants_joint:
-                joints.append(lowest(runs[-1][0], plan.prediction, rows.X).y.cpu().numpy())
+                joints.append(inferred(runs[-1][0], plan.prediction, rows.X, joint=True).numpy())
             if uses_known and not plan.raw:
                 halves.append(half_known(runs[-1][0], plan.prediction, rows, self.seed))
             if plan.by_known:

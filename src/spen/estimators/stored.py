@@ -7,15 +7,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from spen.batch.inputs import InputRows
 from spen.batch.limits import in_words
-from spen.batch.streams import RowStream
+from spen.batch.splits import Split
 from spen.errors import CheckpointError
 from spen.estimators.progress import Progress
 from spen.files import locked
+from spen.training.processes import our_processes
 from spen.training.store import RowStore, StoreWriter, copy_stream
 
 TOLD_AFTER = 10.0
@@ -27,7 +29,8 @@ ROWS = "rows"
 
 @contextmanager
 def stored(
-    stream: RowStream,
+    parts: Iterator[Split],
+    identity: str | None,
     folder: Path | None,
     resume: bool,
     reads: Callable[[Any], InputRows | None],
@@ -36,12 +39,32 @@ def stored(
     """Open the store of a stream's rows, which are read unless they were before.
 
     Args:
-        stream: the rows.
+        parts: the rows.
+        identity: what differs as soon as they do, if that is known.
         folder: of checkpoints; None puts the store into a folder that goes when the block ends.
         resume: whether to go on in that folder.
         reads: returns rows that are inputs of another kind than a matrix; None of a matrix.
         progress: is told how many rows have been read.
     """
+    processes = our_processes()
+    # The folder is the first one's; other machines have a temporary one.
+    own = folder if processes.is_first else None
+    read = partial(_read, parts, identity, own, resume, reads, progress)
+    with processes.entered_here(read) as place, RowStore.open(place) as store:
+        progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
+        yield store
+
+
+@contextmanager
+def _read(
+    parts: Iterator[Split],
+    identity: str | None,
+    folder: Path | None,
+    resume: bool,
+    reads: Callable[[Any], InputRows | None],
+    progress: Progress,
+) -> Iterator[Path]:
+    """Hold the place of a store, with the rows of a stream."""
     with ExitStack() as held:
         if folder is None:
             folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="spen-")))
@@ -53,16 +76,15 @@ def stored(
                 "name another folder."
             )
         if not place.exists():
-            _copy(stream, place, reads, progress)
-        elif not _is_of(place, stream):
-            _check_again(stream, place, reads, progress)
-        store = held.enter_context(RowStore.open(place))
-        progress.tell(f"{store.about.rows:,} rows, {in_words(store.bytes)} on disk in {place}")
-        yield store
+            _copy(parts, identity, place, reads, progress)
+        elif not _is_of(place, identity):
+            _check_again(parts, place, reads, progress)
+        yield place
 
 
 def _copy(
-    stream: RowStream,
+    parts: Iterator[Split],
+    identity: str | None,
     place: Path,
     reads: Callable[[Any], InputRows | None],
     progress: Progress,
@@ -76,16 +98,16 @@ def _copy(
             progress.tell(f"{rows:,} rows read")
 
     progress.tell("reading rows")
-    copy_stream(stream.training_parts(), StoreWriter(place, reads, stream.identity), told)
+    copy_stream(parts, StoreWriter(place, reads, identity), told)
 
 
-def _is_of(place: Path, stream: RowStream) -> bool:
+def _is_of(place: Path, identity: str | None) -> bool:
     with RowStore.open(place) as store:
-        return stream.identity is not None and store.about.identity == stream.identity
+        return identity is not None and store.about.identity == identity
 
 
 def _check_again(
-    stream: RowStream,
+    parts: Iterator[Split],
     place: Path,
     reads: Callable[[Any], InputRows | None],
     progress: Progress,
@@ -93,7 +115,7 @@ def _check_again(
     """Raise unless rows that may have changed are those of a store: they are read again."""
     again = place.with_name(f"{place.name}.again")
     try:
-        _copy(stream, again, reads, progress)
+        _copy(parts, None, again, reads, progress)
         with RowStore.open(again) as new, RowStore.open(place) as old:
             if new.about.checksum != old.about.checksum:
                 raise CheckpointError(

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +23,20 @@ from spen.domains import Domain, Simplex, UnitBox
 from spen.errors import InputError
 from spen.estimators.encoded import EncodedStream, holds_words
 from spen.estimators.fit import Fitted
-from spen.estimators.judging import accuracy, half_known, judge, warn_if_undertrained
+from spen.estimators.judging import accuracy, half_known, inferred, judge, warn_if_undertrained
 from spen.estimators.plan import Plan, Shape
-from spen.estimators.predictor import lowest, solve
 from spen.estimators.progress import Progress, showing
 from spen.estimators.runs import MOST_WATCHED, start_at_counts
 from spen.estimators.scaling import AS_THEY_ARE, Scaling
 from spen.estimators.stored import stored
-from spen.estimators.tables import TableEncoder
+from spen.estimators.tables import TableEncoder, is_table
 from spen.estimators.targets import Targets, label_weights, plain_names
 from spen.files import digest, versions
 from spen.metrics import best_f1
 from spen.model import SPEN, usable_device
 from spen.training.checkpoint import Epoch, RunFolder, describe
 from spen.training.loop import train_on
+from spen.training.processes import our_processes
 from spen.training.rows import TrainingRows
 from spen.training.store import MISSING, RowStore
 from spen.training.streamed import Held, StreamedRows, as_passed, scaled
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 MOST_HELD, MOST_HELD_BYTES = 2**22, 2**27
 """Decisions about held-out rows, and bytes of those rows: they are in memory."""
 
+FEWEST_HELD = 500
+"""Rows that are held out of enough, however many labels they have."""
+
 MEASURED_BLOCKS = 64
 """Blocks that are measured together."""
 
@@ -53,6 +58,8 @@ def fit_stream(
     classifier: LabelClassifier,
     stream: RowStream,
     *,
+    reads: Callable[[Any], InputRows | None],
+    holds: Callable[..., Split],
     label_names: Sequence[Any] | None,
     feature_names: Sequence[str] | None,
     eval_set: Any,
@@ -61,32 +68,51 @@ def fit_stream(
     resume: bool,
     seed: int | None,
 ) -> None:
-    """Fit a classifier to the rows of a stream; the arguments are those of its ``fit``.
+    """Fit a classifier to the rows of a stream.
 
-    ``seed`` decides every random draw; None draws one, which a fit that goes on keeps.
+    Args:
+        classifier: with its settings.
+        stream: the rows.
+        reads: returns rows that are inputs of another kind than a matrix; None of a matrix.
+        holds: checks ``eval_set``, and returns its rows as they are to tune by.
+        label_names, feature_names, eval_set, callbacks, checkpoint, resume: as ``fit`` takes them.
+        seed: decides every random draw; None draws one, which a fit that goes on keeps.
     """
     check_settings(classifier)
-    title = "fit" if classifier.verbose else None
+    processes = our_processes()
+    title = "fit" if classifier.verbose and processes.is_first else None
     folder = None if checkpoint is None else Path(checkpoint)
     with showing(title, 0) as progress, ExitStack() as held_open:
         encoded = encoder = None
-        if holds_words(stream, classifier):
+        parts = (part for part in stream.training_parts() if part.X.shape[0])
+        first = next(parts, None)
+        if first is None:
+            raise InputError("There are no rows to learn from.")
+        check_plan(classifier, first, reads)
+        if holds_words(first, classifier):
             given = TableEncoder() if classifier.encoder is None else classifier.encoder
             progress.tell("reading rows to learn what the columns are")
             encoded = EncodedStream(stream, given)
             stream, encoder = encoded, encoded.encoder
+            parts = encoded.training_parts()
             if isinstance(eval_set, tuple) and len(eval_set) == 2:
                 eval_set = encoder.transform(eval_set[0]), eval_set[1]
-        opened = stored(stream, folder, resume, classifier._passed, progress)
+        else:
+            # What was begun goes on: some datasets can be gone through only once.
+            parts = chain([first], parts)
+        opened = stored(parts, stream.identity, folder, resume, reads, progress)
         store = held_open.enter_context(opened)
-        work = _Work.of(classifier, store, stream, label_names, feature_names, eval_set, progress)
+        progress.tell("measuring the columns")
+        names = label_names, feature_names
+        work = _Work.of(classifier, store, stream, *names, eval_set, holds)
         device = usable_device(classifier.device)
-        drawn, run_folder = secrets.randbelow(2**31) if seed is None else seed, None
+        drawn = processes.said_by_first(lambda: secrets.randbelow(2**31) if seed is None else seed)
+        run_folder = None
         if folder is not None:
             identity = {"settings": describe(work.plan), "random_state": str(seed)}
             identity["rows, weights or device"] = f"{work.told} {device}"
-            opened = RunFolder.held(folder, resume, identity, drawn)
-            run_folder = held_open.enter_context(opened)
+            begin = partial(RunFolder.held, folder, resume, identity, drawn)
+            run_folder = held_open.enter_context(processes.entered_by_first(begin))
             drawn = run_folder.seed
         fitted = _train(work, drawn, device, run_folder, progress, tuple(callbacks))
         if work.kind is None:
@@ -129,6 +155,27 @@ def check_settings(classifier: LabelClassifier) -> None:
         )
 
 
+def check_plan(
+    classifier: LabelClassifier, first: Split, reads: Callable[[Any], InputRows | None]
+) -> None:
+    """Refuse settings that no plan can be made of, as far as the first rows tell."""
+    exclusive = first.Y is not None and first.Y.ndim == 1
+    labels = 2 if first.Y is None or exclusive else max(1, first.Y.shape[1])
+    shape = Shape(10**6, first.X.shape[1], labels, sparse.issparse(first.X), exclusive, True)
+    passed = not is_table(first.X) and reads(first.X) is not None
+    _plan(classifier, replace(shape, passed=passed, streamed=True))
+
+
+def _plan(classifier: LabelClassifier, shape: Shape) -> Plan:
+    plan = replace(classifier.plan(shape), refit=False)
+    if len(plan.choices) > 1 or plan.rivals or plan.cross_fit or plan.is_averaged or plan.base:
+        raise InputError(
+            f"A {type(classifier).__name__} with these settings trains several models, and rows "
+            "that come part by part are trained on once. Pass the rows as arrays."
+        )
+    return plan.chosen.apply(plan)
+
+
 @dataclass(frozen=True)
 class _Work:
     """What there is to do: the plan, the rows to train on, and those to judge by."""
@@ -159,7 +206,7 @@ class _Work:
         label_names: Sequence[Any] | None,
         feature_names: Sequence[str] | None,
         eval_set: Any,
-        progress: Progress,
+        holds: Callable[..., Split],
     ) -> _Work:
         about = store.about
         targets = _targets(store, label_names, stream.label_names)
@@ -171,7 +218,6 @@ class _Work:
             )
         if not about.is_matrix and feature_names is not None:
             raise InputError("feature_names are for the columns of a matrix. Leave them out.")
-        progress.tell("measuring the columns")
         first = store.block(*store.spans()[0])
         sample = as_passed(first.X)
         if about.is_matrix:
@@ -184,18 +230,12 @@ class _Work:
         shape = Shape(about.rows, width, about.labels, scaling.sparse, targets.exclusive, True)
         shape = replace(shape, complete=not about.missing, passed=not about.is_matrix)
         shape = replace(shape, streamed=True)
-        plan = replace(classifier.plan(shape), refit=False)
-        if len(plan.choices) > 1 or plan.rivals or plan.cross_fit or plan.is_averaged or plan.base:
-            raise InputError(
-                f"A {type(classifier).__name__} with these settings trains several models, and "
-                "rows that come part by part are trained on once. Pass the rows as arrays."
-            )
-        plan = plan.chosen.apply(plan)
+        plan = _plan(classifier, shape)
         share = Held(0.0 if eval_set is not None else _share(plan.held_out, store))
         counts = _Counts.of(store, share)
         if eval_set is not None:
             like = sample if isinstance(sample, InputRows) else np.zeros((1, width))
-            held = classifier._held(eval_set, like, targets, scaling, shape)
+            held = holds(eval_set, like, targets, scaling, shape)
         else:
             held = _held(store, share, scaling)
         label_weight = label_weights(classifier.label_weight, targets, counts.all_ones)
@@ -273,7 +313,7 @@ def _targets(store: RowStore, given: Sequence[Any] | None, own: Sequence[Any] | 
 def _share(held_out: float, store: RowStore) -> float:
     """Return the share of rows that is held out: as asked for, or fewer of very many."""
     about = store.about
-    by_labels = MOST_HELD / (about.rows * about.labels)
+    by_labels = max(MOST_HELD / about.labels, FEWEST_HELD) / about.rows
     return min(held_out, by_labels, MOST_HELD_BYTES / store.bytes)
 
 
@@ -371,13 +411,14 @@ def _train(
         callbacks=(*progress.training(), *callbacks),
         checkpoint=folder,
     )
-    soft = solve(model, plan.prediction, held.X).y.cpu().numpy()
+    soft = inferred(model, plan.prediction, held.X).numpy()
     joint = half = None
     if plan.wants_joint:
-        joint = lowest(model, plan.prediction, held.X).y.cpu().numpy()
+        joint = inferred(model, plan.prediction, held.X, joint=True).numpy()
     if len(plan.energy.terms) > 1 and not (exclusive or plan.raw):
         half = half_known(model, plan.prediction, held, seed)
-    verdict = judge(plan, domain, densified(held.Y), soft, joint, half)
+    truth = densified(held.Y)
+    verdict = our_processes().said_by_first(lambda: judge(plan, domain, truth, soft, joint, half))
     progress.tried("held-out rows", verdict.score)
     warn_if_undertrained(plan, domain, held.Y, verdict.score, history)
     ended = replace(plan, decoding=verdict.decoding, rivals=())

@@ -50,6 +50,7 @@ from spen.sequences import (
 )
 from spen.training.checkpoint import History
 from spen.training.loop import train_on
+from spen.training.processes import our_processes
 from spen.training.sequences import MISSING, SequenceRows
 
 if TYPE_CHECKING:
@@ -127,6 +128,9 @@ class Tagger(BaseEstimator):
     ) -> Self:
         """Learn from sentences and their tags.
 
+        Processes that torchrun started learn together: each calls this with the same arguments
+        (docs/processes.md).
+
         Args:
             X: a list of sentences: arrays (T, d), lists of words, or lists of dicts: of features,
                 as sklearn-crfsuite takes them, or of a CoNLL file's columns, as ``load_dataset``
@@ -136,6 +140,8 @@ class Tagger(BaseEstimator):
             eval_set: a pair (sentences, tags) to stop early by, in place of those held out of X.
             callbacks: called after each epoch with its ``Epoch``.
         """
+        # Each process has its own device, which "cuda" stands for from then on.
+        processes = our_processes()
         # Everything is checked before anything of this object changes.
         kind, sentences = read_sentences(X)
         tags = read_tags(y, list(map(len, sentences)))
@@ -149,7 +155,8 @@ class Tagger(BaseEstimator):
         weight = _weights(sample_weight, len(sentences))
         device, seed = usable_device(self.device), _seed(self.random_state)
         if seed is None:
-            seed = int(np.random.default_rng().integers(2**31 - 1))
+            draws = np.random.default_rng()
+            seed = processes.said_by_first(lambda: int(draws.integers(2**31 - 1)))
         kept, held = np.arange(len(sentences)), None
         if eval_set is not None:
             held = self._eval_set(eval_set, kind)
@@ -186,7 +193,8 @@ class Tagger(BaseEstimator):
                 judge = rows(encoder.encode(held[0]), held[1], np.ones(len(held[0])))
         runs, history, score = plan.runs(model), History(), None
         total = sum(stage.epochs for _, stage in runs)
-        with showing("fit" if self.verbose else None, total) as progress:
+        title = "fit" if self.verbose and processes.is_first else None
+        with showing(title, total) as progress:
             for part, stage in runs:
                 progress.begin(stage.name)
                 told = (*progress.training(), *callbacks)

@@ -183,8 +183,8 @@ def sentence_facts(subject: TagSubject) -> dict[str, Any]:
                 example["chain"]["pairs"] = None
     else:
         for sentence, example in zip(sentences, examples, strict=True):
-            _add_steps(predictor, sentence, example)
-            _add_answers(predictor, sentence, example)
+            last = _add_steps(predictor, sentence, example)
+            _add_answers(predictor, sentence, example, last)
     return facts
 
 
@@ -233,7 +233,7 @@ def hues(names: Sequence[Any], tags: Sequence[Sequence[Any]]) -> list[int | None
     The outside of spans has none.
 
     >>> hues(["B-NP", "I-NP", "O", "B-VP"], [["B-NP", "I-NP", "O"]])
-    [210, 210, None, 347]
+    [210, 210, None, 348]
     """
     kinds = {name: str(name).split("-", 1)[-1] for name in names}
     counts = Counter(kinds[tag] for sentence in tags for tag in sentence if tag in kinds)
@@ -277,8 +277,8 @@ def _add_chains(
 
 
 @torch.no_grad()
-def _add_steps(predictor: TagPredictor, sentence: Any, example: dict[str, Any]) -> None:
-    """Give an example the steps of its inference."""
+def _add_steps(predictor: TagPredictor, sentence: Any, example: dict[str, Any]) -> np.ndarray:
+    """Give an example the steps of its inference; return where it ends, (T, K)."""
     inference = predictor.inference
     if isinstance(inference, Descent):
         inference = replace(inference, trace=True, backend="general")
@@ -290,19 +290,20 @@ def _add_steps(predictor: TagPredictor, sentence: Any, example: dict[str, Any]) 
     if solution.trace is not None:
         ys = solution.trace.y[: int(solution.steps[0]) + 1]
     at = np.unique(np.linspace(0, len(ys) - 1, min(FRAMES, len(ys))).round().astype(int))
-    shape = len(at), -1, predictor.n_classes
-    steps = [packed(y[:length]) for y in ys[at, 0].reshape(shape)]
-    example["trace"] = {"steps": at.tolist(), "y": steps}
+    steps = ys[at, 0].reshape(len(at), -1, predictor.n_classes)[:, :length].cpu().numpy()
+    example["trace"] = {"steps": at.tolist(), "y": [packed(y) for y in steps]}
+    return steps[-1]
 
 
-def _add_answers(predictor: TagPredictor, sentence: Any, example: dict[str, Any]) -> None:
+def _add_answers(
+    predictor: TagPredictor, sentence: Any, example: dict[str, Any], last: np.ndarray
+) -> None:
     """Solve an example again with one tag set after the other, the likeliest of each position.
 
     ``answers`` has, by "position=tag", the best tagging, and of each position the TOP likeliest
     tags with their probabilities × 10,000.
     """
-    length, classes = len(example["tokens"]), predictor.n_classes
-    last = np.frombuffer(_bytes(example["trace"]["y"][-1]), "<f4").reshape(length, classes)
+    length, classes = last.shape
     each = max(2, min(classes, SETTINGS // length))
     known = []
     for t in range(length):
@@ -330,12 +331,6 @@ def _add_answers(predictor: TagPredictor, sentence: Any, example: dict[str, Any]
             "top": packed(which.numpy(), "<u2"),
             "p": packed(np.rint(10_000 * values.numpy()), "<u2"),
         }
-
-
-def _bytes(text: str) -> bytes:
-    from base64 import b64decode
-
-    return b64decode(text)
 
 
 def _is_possible(predictor: TagPredictor, tags: list[int]) -> bool:

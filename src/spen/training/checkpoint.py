@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from spen.errors import CheckpointError, InputError, check_whole
 from spen.files import DAMAGE, locked, read_tensors, to_json, typed, under, write_tensors
 from spen.training.optimisers import LBFGS, MEMORY
+from spen.training.processes import ALONE, Gradients, Processes, our_processes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,11 +89,17 @@ class Within:
 
 
 class Run:
-    """Where a run stands: weights, optimiser, random state, counters, history."""
+    """Where a run stands: weights, optimiser, random state, counters, history.
 
-    def __init__(self, model: nn.Module, generator: torch.Generator) -> None:
+    Of several processes the first one reads and writes its file.
+    """
+
+    def __init__(
+        self, model: nn.Module, generator: torch.Generator, processes: Processes = ALONE
+    ) -> None:
         self.model = model
         self.generator = generator
+        self.processes = processes
         self.history = History()
         self.stage = 0
         self.trained: list[nn.Parameter] = []
@@ -119,15 +126,9 @@ class Run:
             fingerprint: what tells this run from others.
         """
         self._fingerprint = fingerprint
-        if path.is_dir():
-            raise CheckpointError(f"{path} is a folder. Name a file for the checkpoint.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            if not resume:
-                raise CheckpointError(
-                    f"{path} exists already. Pass resume=True to go on from it, or delete it."
-                )
-            self._load(path)
+        found = self.processes.said_by_first(lambda: _found(path, resume))
+        if found is not None:
+            self._load(path, *found)
         self._path = path
 
     def enter(
@@ -135,6 +136,7 @@ class Run:
     ) -> None:
         """Begin a stage that trains some parameters, or go on inside it after a resume."""
         self.stage, self.trained, self.optimiser = stage, trained, optimiser
+        self.gradients = Gradients(self.processes, trained)
         names = dict(self.model.named_parameters())
         for key, tensor in self._optimiser_state.items():
             name, _, slot = key.rpartition("/")
@@ -198,7 +200,7 @@ class Run:
     def save(self) -> None:
         """Write the whole state, atomically; but not so often that it takes much of the time."""
         began = time.monotonic()
-        if self._path is None or began < self._next_save:
+        if self._path is None or not self.processes.is_first or began < self._next_save:
             return
         names: dict[Tensor, str] = {p: name for name, p in self.model.named_parameters()}
         tensors = {f"weights/{name}": tensor for name, tensor in self._weights()}
@@ -227,8 +229,7 @@ class Run:
         ended = time.monotonic()
         self._next_save = ended + SAVED_TIMES * (ended - began)
 
-    def _load(self, path: Path) -> None:
-        tensors, header = read_tensors(path)
+    def _load(self, path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
         if header.get("kind") != "training":
             raise CheckpointError(f"{path} is not the checkpoint of a training run.")
         try:
@@ -278,6 +279,20 @@ class Run:
             current[name].copy_(tensor)
 
 
+def _found(path: Path, resume: bool) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Return what a checkpoint file holds, or None if there is none yet."""
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder. Name a file for the checkpoint.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        return None
+    if not resume:
+        raise CheckpointError(
+            f"{path} exists already. Pass resume=True to go on from it, or delete it."
+        )
+    return read_tensors(path)
+
+
 def _remembers(optimiser: torch.optim.Optimizer, parameter: Tensor, slots: dict[str, Any]) -> bool:
     """Say whether an optimiser can go on from what is there of a parameter that it trains."""
     trained = [p for group in optimiser.param_groups for p in group["params"]]
@@ -307,13 +322,15 @@ def _shapes(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
 def alone_with_checkpoint(run: Callable[P, T]) -> Callable[P, T]:
     """Let a function hold the file that its keyword ``checkpoint`` names for as long as it runs.
 
-    A folder of runs is held already.
+    A folder of runs is held already. Of several processes the first one holds it.
     """
 
     @functools.wraps(run)
     def run_alone(*args: P.args, **kwargs: P.kwargs) -> T:
         path: Any = kwargs.get("checkpoint")
-        with nullcontext() if path is None or isinstance(path, RunFolder) else locked(path):
+        if path is None or isinstance(path, RunFolder):
+            return run(*args, **kwargs)
+        with our_processes().entered_by_first(functools.partial(locked, path)):
             return run(*args, **kwargs)
 
     return run_alone

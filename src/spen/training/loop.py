@@ -43,6 +43,7 @@ from spen.training.checkpoint import (
     describe_module,
 )
 from spen.training.optimisers import LBFGS, OPTIMISERS
+from spen.training.processes import our_processes
 from spen.training.rows import TrainingRows
 from spen.training.sequences import SequenceRows
 from spen.training.stage import Stage, check_stages
@@ -74,7 +75,8 @@ def train(
     """Train a model in place, stage after stage.
 
     With held-out rows each stage ends with the weights of its best epoch (or its last, if it
-    says so); without them, with those of its last.
+    says so); without them, with those of its last. Processes that torchrun started train
+    together, each on its part of every batch: docs/processes.md.
 
     Args:
         model: what to train.
@@ -119,13 +121,17 @@ def train_on(
 ) -> History:
     """Train a model in place on rows that are checked, as ``train`` does."""
     generator = torch.Generator(model.reference.device).manual_seed(seed)
-    run = Run(model, generator)
-    if checkpoint is not None:
-        # Hashing all rows and weights takes time that a run without a checkpoint need not spend.
+    processes = our_processes()
+    run = Run(model, generator, processes)
+    processes.take_from_first(model.state_dict().values())
+    if checkpoint is not None or processes.count > 1:
+        # Hashing all rows and weights takes time that other runs need not spend.
         fingerprint = _fingerprint(model, stages, rows, held_out, seed, score)
+        processes.check_same(fingerprint | {"device": rows.device.type})
         if isinstance(checkpoint, RunFolder):
             checkpoint, resume = checkpoint.file(fingerprint), True
-        run.attach(Path(checkpoint), resume, fingerprint)
+        if checkpoint is not None:
+            run.attach(Path(checkpoint), resume, fingerprint)
 
     for index in range(run.stage, len(stages)):
         stage = stages[index]
@@ -139,6 +145,8 @@ def train_on(
             while run.epoch < stage.epochs and not run.ended(stage.patience):
                 began = time.perf_counter()
                 loss = _train_epoch(model, stage, learn_from, run)
+                # Buffers, such as means of batches, are those of each process's own rows.
+                processes.take_from_first(model.state_dict().values())
                 value = None if judge_by is None else _evaluate(model, stage, judge_by, score)
                 epoch = run.finish_epoch(stage, loss, value, time.perf_counter() - began)
                 run.save()
@@ -168,6 +176,7 @@ def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
     """Take one step per mini-batch, in random order; return the mean loss on the way."""
     within = run.begin_epoch()
     batches = rows.batches(stage.batch_size, run.generator)
+    draws = run.processes.own_generator(run.generator, run.stage, run.epoch, within.batches)
     total = torch.full((), within.loss, dtype=torch.float64, device=rows.device)
     if within.batches:
         run.generator.set_state(within.state)
@@ -175,14 +184,17 @@ def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
         share_left = share_of_rate(stage, run.epoch + index / len(batches), 1 / len(batches))
         for group in run.optimiser.param_groups:
             group["lr"] = group["full_lr"] * share_left
-        losses = _losses(model, stage, rows, batch, run.generator)
         run.optimiser.zero_grad()
-        # The mean over examples, so that rates do not depend on the batch size.
-        losses.mean().backward()
+        part, loss = batch[run.processes.part(len(batch), rows.turn)], torch.zeros_like(total)
+        if len(part):
+            losses = _losses(model, stage, rows, part, draws)
+            # The mean over examples, so that rates do not depend on the batch size.
+            (losses.sum() / len(batch)).backward()
+            loss = losses.detach().sum()
+        total += run.gradients.add_up(loss)
         if stage.clip is not None:
             torch.nn.utils.clip_grad_norm_(run.trained, stage.clip)
         run.optimiser.step()
-        total += losses.detach().sum()
         if isinstance(rows, StreamedRows):
             # An epoch over so many rows may take hours.
             run.save_within(index + 1, total)
@@ -192,18 +204,22 @@ def _train_batches(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
 def _sum_gradients(model: SPEN, stage: Stage, rows: AnyRows, run: Run) -> float:
     """Add the gradient of the mean loss of all rows to the parameters; return that loss."""
     total = torch.zeros((), dtype=torch.float64, device=rows.device)
-    before = run.generator.get_state()
+    draws = run.processes.own_generator(run.generator, run.stage, run.epoch)
+    before = draws.get_state()
     for batch in rows.in_order(SUMMED_AT_ONCE):
-        losses = _losses(model, stage, rows, batch, run.generator)
-        (losses.sum() / rows.count).backward()
-        total += losses.detach().sum(dtype=torch.float64)
-    if not torch.equal(run.generator.get_state(), before):
+        part = batch[run.processes.part(len(batch))]
+        if len(part):
+            losses = _losses(model, stage, rows, part, draws)
+            (losses.sum() / rows.count).backward()
+            total += losses.detach().sum(dtype=torch.float64)
+    run.gradients.add_up(total)
+    if not torch.equal(draws.get_state(), before):
         raise InputError(
             f"Stage {stage.name!r} uses lbfgs, but its loss is random: it draws dropout masks or "
             "reveals labels. A line search needs the same loss each time. Leave dropout and "
             "reveal out, or choose another optimiser."
         )
-    return float(total) / rows.count
+    return float(run.processes.total(total)) / rows.count
 
 
 def _losses(
@@ -226,16 +242,20 @@ def _losses(
 
 @torch.no_grad()
 def _evaluate(model: SPEN, stage: Stage, rows: AnyRows, score: Score) -> float:
-    truths, softs = [], []
+    truths, softs, processes = [], [], our_processes()
     batch: Any
     with evaluating(model):
         for batch in rows.in_order(limits.rows_at_once(model.domain.size)):
-            context = rows.context(model, batch, None)
+            part = batch[processes.part(len(batch))]
+            if not len(part):
+                continue
+            context = rows.context(model, part, None)
             soft = stage.objective.predict(model, stage.inference, context).y
             # A label that is missing is neither there nor predicted.
             softs.append(each_position(masked(soft, context.observed), context.mask))
             truths.append(each_position(target_of(context), context.mask))
-    value = float(score(torch.cat(truths), torch.cat(softs)))
+    truth, soft = processes.gathered(truths), processes.gathered(softs)
+    value = processes.said_by_first(lambda: float(score(truth, soft)))
     if not math.isfinite(value):
         raise InputError(f"The score of the held-out rows is {value}; it must be a finite number.")
     return value

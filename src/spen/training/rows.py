@@ -19,6 +19,7 @@ from spen.errors import InputError
 from spen.features import Identity
 from spen.files import digest
 from spen.model import SPEN
+from spen.training.processes import our_processes
 
 LARGEST_KEPT = 2**30
 """Bytes of features that are computed once and kept; more are computed batch by batch."""
@@ -90,6 +91,11 @@ class TrainingRows:
         return order.split(size)
 
     @property
+    def turn(self) -> int:
+        """How many entries of a batch stay together where processes share it."""
+        return 1
+
+    @property
     def device(self) -> torch.device:
         """Where the rows are."""
         return self.inputs.device
@@ -117,9 +123,12 @@ class TrainingRows:
             return self
         if n * model.features.n_features * model.reference.element_size() > LARGEST_KEPT:
             return self
+        processes = our_processes()
         features = model.reference.new_empty(n, model.features.n_features)
         for batch in row_batches(self.inputs, AT_ONCE):
-            features[batch] = model.features.of(self.inputs[batch])
+            part = batch[processes.part(len(batch))]
+            own = [model.features.of(self.inputs[part])] if len(part) else []
+            features[batch] = processes.gathered(own)
         return replace(self, features=features)
 
     def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:

@@ -41,6 +41,7 @@ class SequenceRows:
     complete: bool = True
     alike: bool = False
     features: Ragged | None = None
+    turn = 1
 
     @property
     def count(self) -> int:

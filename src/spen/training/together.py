@@ -52,20 +52,26 @@ class RowsInTurns(TrainingRows):
         # Losses are weighted so that their mean is the sum of the models' means.
         return len(self.kept) * sum(map(len, self.kept))
 
+    @property
+    def turn(self) -> int:
+        return len(self.kept)
+
     def batches(self, size: int, generator: torch.Generator) -> Sequence[Tensor]:
-        """Return as many batches for each model; -1 fills up the smaller ones."""
+        """Return as many batches for each model; -1 fills up the smaller ones.
+
+        Beside each number stands how many rows of its model are in the batch.
+        """
         steps = -(-max(map(len, self.kept)) // size)
         draw: dict[str, Any] = {"generator": generator, "device": self.inputs.device}
         orders = [part[torch.randperm(len(part), **draw)].tensor_split(steps) for part in self.kept]
-        return [
-            nn.utils.rnn.pad_sequence(list(parts), padding_value=-1).flatten()
-            for parts in zip(*orders, strict=True)
-        ]
+        return [_counted(parts) for parts in zip(*orders, strict=True)]
 
     def context(self, model: SPEN, rows: Tensor, masks: torch.Generator | None) -> Context:
+        rows, counts = rows.unbind(1)
         found = super().context(model, rows.clamp_min(0), masks)
-        there = (rows >= 0).view(-1, len(self.kept)).to(found.features.dtype)
-        weight = (there * (there.numel() / there.sum(0).clamp_min(1))).flatten()
+        # Of the whole batch, of which these rows may be a part.
+        entries = len(self.kept) * counts.max()
+        weight = (rows >= 0).to(found.features.dtype) * (entries / counts.clamp_min(1))
         return replace(found, weight=weight if found.weight is None else weight * found.weight)
 
     def with_features(self, model: SPEN) -> TrainingRows:
@@ -73,6 +79,13 @@ class RowsInTurns(TrainingRows):
 
     def digest(self) -> str:
         return f"{super().digest()} {digest(self.kept)}"
+
+
+def _counted(parts: Sequence[Tensor]) -> Tensor:
+    """Return the numbers of each model's rows in turns, and how many those are."""
+    numbers = nn.utils.rnn.pad_sequence(list(parts), padding_value=-1)
+    counts = (numbers >= 0).sum(0).expand_as(numbers)
+    return torch.stack((numbers, counts), -1).flatten(0, 1)
 
 
 def train_together(
