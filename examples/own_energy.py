@@ -8,9 +8,9 @@ what is learned from 100 rows with your rule and without it.
 
 # %% [markdown]
 # ## Write it
-# `forward(features, y)` takes soft labels between 0 and 1, (rows, labels), and returns a number for
-# each row. What training is to learn is a parameter. `spen.register` gives the class a name, by
-# which model files know it.
+# `forward(features, y)` takes what the network makes of each row, which this rule has no need of,
+# and soft labels between 0 and 1, (rows, labels); it returns a number for each row. What training
+# is to learn is a parameter. `spen.register` gives the class a name, by which model files know it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -58,8 +58,9 @@ except spen.EnergyCheckError as problem:
 # %% [markdown]
 # ## Use it
 # A classifier adds it to the scores of single labels. How many labels there are only the table
-# knows, so describe yours without: `unsized` takes everything else. The metric says that whole rows
-# are to be right.
+# knows, so describe yours without: what is called `n_labels` (or `n_features`, the width of
+# `features`) is filled in, and `unsized` takes everything else. Columns of y are in the order of
+# the classifier's `label_names_`. The metric says that whole rows are to be right.
 
 # %%
 data = spen.exclusive_blocks(n_train=100, n_test=1000, seed=0)

@@ -1,6 +1,6 @@
 """Serve a fitted classifier over HTTP, with LitServe.
 
-Install it with: pip install '.[serve]'
+Install it with: pip install 'spen[serve]'
 Run it with: python examples/serve.py model.spen --port 8000
 Ask it with: curl localhost:8000/predict -H 'Content-Type: application/json' -d '{"rows": [...]}'
 

@@ -1,6 +1,7 @@
 """Every public name stands in the reference, with formula, shapes and an example that runs."""
 
 import ast
+import builtins
 import doctest
 import re
 from pathlib import Path
@@ -52,6 +53,21 @@ def test_the_reference_lists_all_names_and_no_others():
     assert {*listed} == names()
 
 
+def borrowed(source: str, thing) -> set[str]:
+    """Names that an example takes from its module, and that a reader of the page cannot know."""
+    nodes = list(ast.walk(ast.parse(source)))
+    of_names = [node for node in nodes if isinstance(node, ast.Name)]
+    used = {node.id for node in of_names if isinstance(node.ctx, ast.Load)}
+    made = {node.id for node in of_names if isinstance(node.ctx, ast.Store)}
+    made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    made |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    aliases = [node for node in nodes if isinstance(node, ast.alias)]
+    made |= {(each.asname or each.name).split(".")[0] for each in aliases}
+    told = {"np", "torch", "nn", "sparse", thing.__name__, *dir(builtins), *dir(spen)}
+    return used - made - told
+
+
 @pytest.mark.parametrize("name", sorted(names()))
 def test_a_name_is_explained_and_has_an_example(name):
     thing = find(name)
@@ -61,8 +77,7 @@ def test_a_name_is_explained_and_has_an_example(name):
     assert re.match(r".+[.:]$", words.strip().split("\n\n")[0].replace("\n", " ")), words
     examples = doctest.DocTestParser().get_examples(words)
     assert examples, f"spen.{name} has no example"
-    for example in examples:
-        ast.parse(example.source)
+    assert not borrowed("".join(example.source for example in examples), explained)
     # It is one that pytest collects: of a module of spen, and not inherited.
     assert explained.__module__.startswith("spen.")
     assert "__doc__" not in vars(explained) or vars(explained)["__doc__"] is words

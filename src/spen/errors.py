@@ -35,6 +35,7 @@ class InputError(SpenError, ValueError):
 
     It is a ValueError too, and says what is wrong, what was received and what to do.
 
+    >>> from spen.errors import check_positive
     >>> check_positive(-1, "lr")
     Traceback (most recent call last):
     ...
@@ -47,6 +48,7 @@ class UnknownNameError(InputError):
 
     It names what is nearest.
 
+    >>> from spen.errors import one_of
     >>> one_of("hamm", ("hamming", "log"), "delta")
     Traceback (most recent call last):
     ...
@@ -86,6 +88,7 @@ class MissingPackageError(SpenError, ImportError):
 
     The sentence names the extra that brings it.
 
+    >>> from spen.errors import require
     >>> require("no_such_package", "fast")
     Traceback (most recent call last):
     ...

@@ -31,6 +31,7 @@ def test_help_does_not_wait_for_torch():
     ("arguments", "words"),
     [
         (["demmo"], 'Did you mean "demo"'),
+        (["predict", "m.spen"], "predict needs FILE: see spen predict --help"),
         (["reproduce", "table3", "--seed", "1"], "--seeds"),
         (["reproduce", "table3", "--seeds", "x"], "--seeds"),
         (["reproduce", "table3", "--seeds", "0"], "seeds must be 1 or more"),

@@ -108,6 +108,10 @@ def test_formats_are_told_by_content_not_by_name(write, tmp_path):
     np.savez(tmp_path / "f.npz", X=[[1]], Y=[[1]])
     (tmp_path / "f.npz").rename(tmp_path / "f.txt")
     assert recognise(tmp_path / "f.txt") == "npz"
+    (tmp_path / "f.txt").rename(tmp_path / "f.xlsx")
+    with pytest.raises(InputError, match=r"f\.xlsx is a spreadsheet\. .* as CSV"):
+        recognise(tmp_path / "f.xlsx")
+    assert recognise(write("h.xls", "height,rain\n1,0\n")) == "csv"
     with pytest.raises(InputError, match="format=: mulan, meka, xmc, libsvm, csv, jsonl, npz"):
         recognise(write("g.arff", "once upon a time\n"))
 

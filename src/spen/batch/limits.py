@@ -24,6 +24,7 @@ class Limits:
         chunk: the most that one matrix of soft labels takes while rows are predicted: so many
             rows are predicted at a time, but 32 at least.
 
+    >>> from spen.batch.limits import Limits
     >>> Limits(table=2**20).check(2**21, "table", "rows.npz holds matrices")
     Traceback (most recent call last):
     ...

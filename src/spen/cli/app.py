@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter, convert
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter, convert
 
 import spen
 from spen.cli import data as data_commands
@@ -29,8 +29,8 @@ from spen.cli.show import visible
 from spen.errors import SpenError
 
 OF_THE_PAPER = {
-    "reproduce": "Make a table or figure of the paper.",
-    "bench": "Measure inference: ratios of times that are taken in turns, in one process.",
+    "reproduce": "Make a table or figure of the paper. Needs a second package: pip install ./paper",
+    "bench": "Measure inference on this machine. Needs a second package: pip install ./paper",
 }
 """Commands that the package spen-paper adds, in words."""
 
@@ -62,7 +62,8 @@ def _exactly(type_: Any, tokens: Sequence[Any]) -> Any:
 app = App(
     name="spen",
     default_parameter=Parameter(converter=_exactly),
-    help="Structured Prediction Energy Networks: learned energies for structured prediction.",
+    help="A classifier for several labels at once, which learns how they depend on each other.\n\n"
+    "Begin with: spen fit TABLE.csv --labels COLUMN",
     version=spen.__version__,
     suppress_keyboard_interrupt=False,
 )
@@ -104,6 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(in_options(problem, tokens))
     except FileNotFoundError as problem:
         _fail(f"There is no file {problem.filename or problem}.")
+    except MissingArgumentError as problem:
+        argument, chain = problem.argument, " ".join(problem.command_chain or ())
+        if argument is None or not argument.field_info.is_positional:
+            _fail(str(problem))
+        # What has no option's name where it is typed has none here.
+        _fail(f"{chain} needs {argument.name.lstrip('-').upper()}: see spen {chain} --help.")
     except (CycloptsError, OSError) as problem:
         _fail(str(problem))
     except RecursionError:

@@ -81,6 +81,7 @@ def load_dataset(
         words: True reads a CSV file of numbers as a DataFrame too.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     text = "2 3 2\\n0,1 0:1.0 2:0.5\\n 1:2.0\\n"
     ...     for part in ("train", "test"):
@@ -294,9 +295,14 @@ def looks_like(path: Path) -> str | None:
     return "csv" if text.replace("\t", " ").isprintable() else None
 
 
+_SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
+
+
 def recognise(path: Path) -> str:
     """Return the format of a file, or raise an error that names the choices."""
     found = looks_like(path)
+    if found in (None, "npz") and path.suffix.lower() in _SPREADSHEETS:
+        raise InputError(f"{path} is a spreadsheet. Save the sheet that holds the rows as CSV.")
     if found is not None:
         return found
     with open_file(path) as file:

@@ -90,6 +90,7 @@ class Block:
         by_row: whether each row has measurements of its own.
 
     >>> import torch
+    >>> from spen.energies.form import nonlinearity
     >>> ones, zero = torch.ones(1, 3), torch.zeros(1)
     >>> block = Block(ones, zero - 1, zero + 2, nonlinearity("relu"))       # 2 max(0, Σ y − 1)
     >>> Form(linear=torch.zeros(1, 3), blocks=(block,)).value(torch.tensor([[1.0, 1.0, 0.5]]))

@@ -70,6 +70,7 @@ class Rule(ABC):
     A subclass is a frozen dataclass whose fields are its settings.
 
     >>> from spen import Descent, Form, UnitBox
+    >>> from spen.inference.rules import State
     >>> class Signs(Rule):
     ...     def init(self, y, domain):
     ...         return self._start(y)

@@ -44,6 +44,7 @@ class History:
     Attributes:
         epochs: a record of each: stage, epoch, epochs, loss, score, best_epoch, seconds.
 
+    >>> from spen.training.checkpoint import Epoch
     >>> first, second = Epoch("all", 1, 2, 0.7, None, 1, 0.1), Epoch("all", 2, 2, 0.5, None, 2, 0.1)
     >>> history = History([first, second])
     >>> [epoch.loss for epoch in history.stage("all")], history.best_epoch("all")
