@@ -165,6 +165,33 @@ def test_labels_are_gone_over_again_while_that_helps():
     assert scores[0] < scores[1] <= scores[2] <= scores[3]
 
 
+def by_turns(truth, soft, order):
+    """Return the score where labels in turn move to the best threshold, by trying each."""
+    thresholds = np.full(truth.shape[1], tune_threshold(truth, soft)[0])
+    for label in order:
+
+        def score(threshold, label=label):
+            moved = thresholds.copy()
+            moved[label] = threshold
+            return spen.example_f1(truth, soft > moved)
+
+        best = max(THRESHOLDS, key=score)
+        if score(best) > score(thresholds[label]) + 1e-12:
+            thresholds[label] = best
+    return spen.example_f1(truth, soft > thresholds)
+
+
+@pytest.mark.parametrize("seed", [11, 18, 19])
+def test_frequent_labels_move_first(seed):
+    rng = np.random.default_rng(seed)
+    truth = (rng.random((12, 4)) < [0.2, 0.4, 0.6, 0.8]).astype(int)
+    soft = rng.random((12, 4)).round(2)
+    frequent_first = np.argsort(-truth.sum(0))
+    found = tune_label_thresholds(truth, soft, shrink=0, sweeps=1)[1]
+    assert found == pytest.approx(by_turns(truth, soft, frequent_first))
+    assert found != pytest.approx(by_turns(truth, soft, frequent_first[::-1]))
+
+
 def test_a_label_that_no_row_has_keeps_the_threshold_of_all():
     truth, soft = draw(60, 4, 3)
     truth[:, 2] = 0

@@ -243,6 +243,29 @@ def test_low_rank_pairs_are_the_table_that_they_stand_for():
     torch.testing.assert_close(energy.bind(context).value(y), expected)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        spen.LabelEnergy(6, 3),
+        spen.ConditionalEnergy(F, 6, 3),
+        spen.ConvexEnergy(F, 6, 3),
+        spen.PairwiseEnergy(6),
+        spen.PairwiseEnergy(6, rank=2),
+    ],
+    ids=lambda energy: type(energy).__name__,
+)
+def test_a_new_energy_begins_as_seed_0_draws_it(made):
+    weights = {name: weight.clone() for name, weight in made.state_dict().items()}
+    made.reset(torch.Generator().manual_seed(0))
+    again = made.state_dict()
+    assert all(torch.equal(weights[name], each) for name, each in again.items())
+    made.reset(torch.Generator().manual_seed(1))
+    drawn = [
+        name for name, each in made.state_dict().items() if not torch.equal(weights[name], each)
+    ]
+    assert drawn or type(made) is spen.PairwiseEnergy
+
+
 def test_a_new_pairwise_energy_is_zero():
     context, y = random_context(spen.UnitBox(4), 2, 0)
     for rank in (None, 2):

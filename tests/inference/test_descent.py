@@ -281,6 +281,17 @@ def test_known_labels_are_held_and_the_rest_is_what_is_left(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_a_step_is_as_long_beside_a_known_label_as_without_it(rule):
+    """Also where the gradient is tiny, and some rules go by the largest one of a row."""
+    slope = torch.tensor([[0.003, -0.001, 0.002]], dtype=torch.float64)
+    known = torch.tensor([[1.0, torch.nan, torch.nan]], dtype=torch.float64)
+    descent = spen.Descent(RULES[rule], spen.Stopping(2, 0.0, 0.0))
+    held = descent.solve(spen.Form(linear=slope), spen.UnitBox(3), known=known)
+    rest = descent.solve(spen.Form(linear=slope[:, 1:]), spen.UnitBox(2))
+    torch.testing.assert_close(held.y[:, 1:], rest.y, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_known_classes_on_a_simplex(rule):
     domain = spen.Simplex(3, positions=2)
     energy = randomise(LEARNED["local+label"](6), 5)
