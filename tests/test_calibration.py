@@ -42,6 +42,24 @@ def test_the_scale_and_the_shift_are_those_of_least_penalised_loss():
     assert fitted.shift == pytest.approx(shift + np.array(own), abs=5e-3)
 
 
+def test_shifts_of_few_rows_are_those_of_least_penalised_loss_too():
+    """There the ridge is larger than what the rows say."""
+    truth, soft = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]), np.full((3, 2), 0.5)
+    fitted = Calibration.of(truth, soft, exclusive=False)
+
+    def loss(deltas, shift):
+        p = sigmoid(shift + deltas)
+        return log_loss(truth, np.broadcast_to(p, truth.shape)) + RIDGE / 2 * (deltas**2).sum()
+
+    def common(shift):
+        p = np.full(truth.shape, sigmoid(shift[0]))
+        return log_loss(truth, p) + RIDGE / 2 * shift[0] ** 2
+
+    shift = minimize(common, [0.0]).x[0]
+    own = minimize(loss, [0.0, 0.0], args=(shift,)).x
+    assert fitted.shift == pytest.approx(shift + own, abs=5e-3)
+
+
 def test_overconfident_probabilities_are_softened_and_good_ones_left_alone():
     rng = np.random.default_rng(0)
     z = rng.standard_normal((4000, 3))

@@ -159,6 +159,15 @@ def test_a_row_threshold_follows_rows_of_different_scale():
     assert decoding.decode(np.zeros((1, 3)), "row_threshold", np.array([0.2, 1.0])).sum() == 0
 
 
+def test_what_decodings_choose_is_what_their_own_functions_do():
+    truth, soft = draw(40, 5, 2)
+    found = decoding.tune_decodings(truth, soft, decoding.DECODINGS, "f1")
+    assert found["threshold"] == tune_threshold(truth, soft)[0]
+    assert found["expected_f1"] == tune_empty(truth, soft)
+    assert np.array_equal(found["label_thresholds"], tune_label_thresholds(truth, soft)[0])
+    assert np.array_equal(found["row_threshold"], tune_row_threshold(truth, soft)[0])
+
+
 def test_labels_are_gone_over_again_while_that_helps():
     truth, soft = draw(12, 4, 16)
     scores = [tune_label_thresholds(truth, soft, shrink=0, sweeps=k)[1] for k in (1, 2, 3, 20)]

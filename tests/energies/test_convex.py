@@ -10,6 +10,7 @@ import torch
 from problems import F, all_labelings, random_context, randomise
 from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn.functional import softplus
 
 import spen
 from spen.energies.base import Energy, Problem
@@ -204,3 +205,17 @@ def test_what_is_convex_by_construction_is_not_looked_at():
     own = spen.ConvexEnergy(F, L, measurements=5)
     (block,) = own.bind(spen.Context(torch.zeros(1, F))).form.blocks
     assert block.never_negative
+
+
+def test_two_layers_are_the_formula_of_the_docstring() -> None:
+    energy = randomise(spen.ConvexEnergy(F, L, 5, "softplus", (4,)), 3)
+    context, y = random_context(BOX, 3, 3)
+    [C, *further], x = [energy.measurements, *energy.further_measurements], context.features
+    first = softplus(y @ C.T + x @ energy.feature_weight.T + energy.bias)
+    second = softplus(
+        first @ energy.weights[0].T
+        + y @ further[0].T
+        + x @ energy.further_feature_weights[0].T
+        + energy.further_biases[0]
+    )
+    torch.testing.assert_close(energy.bind(context).value(y), second @ energy.readout)

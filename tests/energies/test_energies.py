@@ -266,6 +266,33 @@ def test_a_new_energy_begins_as_seed_0_draws_it(made):
     assert drawn or type(made) is spen.PairwiseEnergy
 
 
+def test_an_energy_that_does_not_look_at_y_has_a_gradient_of_zeros():
+    class Bias(spen.Energy):
+        def __init__(self):
+            super().__init__()
+            self.n_labels, self.weight = 3, torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, features, y):
+            return self.weight.expand(len(features))
+
+    problem = Bias().bind(Context(torch.zeros(2, F)))
+    value, gradient = problem.value_and_gradient(torch.full((2, 3), 0.5))
+    assert torch.equal(value, torch.ones(2))
+    assert torch.equal(gradient, torch.zeros(2, 3))
+
+
+def test_factors_begin_as_large_whatever_the_number_of_labels():
+    for n_labels in (100, 900):
+        factors = spen.PairwiseEnergy(n_labels, rank=40).factors.detach()
+        assert factors.square().sum(1).mean().item() == pytest.approx(1.0, rel=0.1)
+
+
+def test_counting_measurements_begin_as_shares_of_labels():
+    measurements = spen.LabelEnergy(24, 50, initial="counting").measurements.detach()
+    assert measurements.min() >= 0
+    assert 0.45 < measurements.max() < 12 / 24
+
+
 def test_a_new_pairwise_energy_is_zero():
     context, y = random_context(spen.UnitBox(4), 2, 0)
     for rank in (None, 2):

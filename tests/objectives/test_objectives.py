@@ -332,3 +332,14 @@ def test_without_the_free_loss_hidden_labels_teach_everything():
     assert torch.allclose(
         alone, spen.UnrolledLikelihood(1.0, "local").loss(model, inference, context)
     )
+
+
+def test_label_wise_predictions_have_the_free_energy_of_independent_labels():
+    energy = randomise(spen.LocalEnergy(F, 5), 0)
+    context, _ = random_context(spen.UnitBox(5), 3, 0)
+    model = spen.SPEN(spen.Identity(F), energy, spen.UnitBox(5)).double()
+    found = spen.CrossEntropy().predict(model, spen.Descent(), context)
+    scores = model.local_scores(context)
+    # min over y of s·y − H(y) is −Σ log(1 + exp(−s)).
+    wanted = -torch.nn.functional.softplus(-scores).sum(1)
+    torch.testing.assert_close(found.energy, wanted)

@@ -236,3 +236,11 @@ def test_settings_and_refusals():
     small = spen.UnitBox(2)
     with pytest.raises(spen.InputError, match="Leave the entropy at 0"):
         spen.Exact().solve(spen.Entropy(small).bind(random_context(small, 1, 0)[0]), small)
+
+
+def test_what_roof_duality_settles_needs_no_tree():
+    unary, weights = np.array([-1.0, 2.0]), np.array([[0.0, 0.5], [0.5, 0.0]])
+    program = exact._fill_open(np.array([1.0, 0.0]), unary, weights, 1.0)
+    assert program.nodes == 0
+    assert program.bound == -1.0
+    assert program.y.tolist() == [1.0, 0.0]
