@@ -82,7 +82,7 @@ class Processes:
         if self.count == 1:
             return common
         entropy = (common.initial_seed(), *place, self.rank)
-        seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
+        seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1
         return torch.Generator(common.device).manual_seed(seed)
 
     def total(self, tensor: Tensor) -> Tensor:
