@@ -135,7 +135,7 @@ def test_any_classifier_with_probabilities_is_a_base(data):
 
 def test_classifiers_that_need_dense_rows_get_them():
     draw = np.random.default_rng(0)
-    X = sparse.random_array((80, 40), density=0.1, rng=draw, format="csr")
+    X = sparse.csr_array(draw.random((80, 40)) * (draw.random((80, 40)) < 0.1))
     Y = np.asarray((X[:, [0, 1]] + X[:, [2, 3]]).todense() > 0).astype(int)
     for base in (GaussianNB(), LogisticRegression(), FEW):
         clf = spen.SPENClassifier("local", base=base, **QUICK).fit(X, Y)

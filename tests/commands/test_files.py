@@ -125,7 +125,7 @@ def test_labels_in_another_order_are_matched_by_name(folder):
 
 def test_fit_prints_json(folder):
     out = run("fit", folder / "train.csv", "--labels", ",".join(LABELS), "--hidden", "",
-              "--epochs", 9, "--out", folder / "again.spen", "--json")  # fmt: skip
+              "--epochs", 100, "--out", folder / "again.spen", "--json")  # fmt: skip
     record = json.loads(out.stdout)
     assert record["rows"] == 100
     assert record["features"] == 4
