@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,6 +87,19 @@ def test_the_table_says_what_came_from_the_person(folder, monkeypatch):
     nothing = ",".join(f'"{name}=0"' for name in NAMES)
     out = ask(monkeypatch, "", path / "m.spen", path / "one.csv", "--known", nothing)
     assert (out.stdout, out.stderr) == ("No label is predicted.\n", "")
+
+
+def test_what_is_as_good_as_certain_is_not_asked(folder, monkeypatch):
+    path, clf, X = folder
+    [[found]] = clf.next_question(X[:1], k=1)
+    question = replace(found, gain=1e-4)
+    monkeypatch.setattr(spen.SPENClassifier, "next_question", lambda *_, **__: [[question]])
+    for probability, prompts in ((0.999, 0), (0.9, 2)):
+        soft = np.array([[probability, 0.001, 0.999, 0.002]])
+        monkeypatch.setattr(spen.SPENClassifier, "predict_proba", lambda *_, soft=soft, **__: soft)
+        out = ask(monkeypatch, "skip\n" * 2, path / "m.spen", path / "one.csv", "--questions", 2)
+        assert out.stderr.count("[yes/no/skip/stop]") == prompts
+        assert ("is 99% certain" in out.stderr) == (not prompts)
 
 
 def test_what_is_known_before_is_not_asked(folder, monkeypatch):

@@ -11,11 +11,16 @@ from spen.cli.files import rows_to_predict, with_known
 from spen.cli.show import say, show_json, show_table, visible
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from spen.batch.splits import Split
     from spen.estimators.asking import Question
     from spen.estimators.base import LabelClassifier
 
 ANSWERS = ("yes", "no", "skip", "stop")
+
+NOTHING, SURE = 5e-4, 0.99
+"""A gain in nats that is printed as none, and how probable a label is that need not be asked."""
 
 YOURS = {True: "as you said", False: ""}
 
@@ -34,7 +39,8 @@ def ask(
     """Ask about a row's labels, those first that tell most about the others, and predict the rest.
 
     Answer yes, no, skip (or nothing: another label is asked about) or stop (or end the input); the
-    first letters are enough. Questions go to the error output, and what is predicted in the end
+    first letters are enough. Where all that is left is as good as certain, no more is asked.
+    Questions go to the error output, and what is predicted in the end
     to the standard output.
 
     Args:
@@ -59,10 +65,13 @@ def ask(
     chosen, held = _row_of(classifier, file, row, known, format)
     names = classifier.label_names_.tolist()
     answers = {name: int(value) for name, value in held.items() if not math.isnan(value)}
-    may = np.ones(len(names), dtype=bool)
+    may = np.array([name not in answers for name in names])
     for _ in range(questions):
         [found] = classifier.next_question(chosen.X, known=answers, k=1, among=may)
         if not found:
+            break
+        if found[0].gain < NOTHING and _is_certain(classifier, chosen, answers, may):
+            _tell(f"Every label that is left is {SURE:.0%} certain: no question would tell more.")
             break
         answer = _answer(found[0])
         if answer == "stop":
@@ -94,18 +103,29 @@ def _row_of(
     return found
 
 
+def _is_certain(
+    classifier: LabelClassifier, row: Split, answers: dict[Any, int], among: np.ndarray
+) -> bool:
+    """Say whether all labels among which a question would be asked are all but known."""
+    import numpy as np
+
+    soft = classifier.predict_proba(row.X, known=answers)[0][among]
+    return bool((np.maximum(soft, 1 - soft) >= SURE).all())
+
+
 def _answer(question: Question) -> str:
     """Return what the person at the terminal answers, one of ANSWERS."""
     likely = f"{100 * question.probability:.0f} % likely"
-    told = f"{question.gain:.3f} nats" if question.gain >= 5e-4 else "nothing"
+    told = f"{question.gain:.3f} nats" if question.gain >= NOTHING else "nothing"
     gain = f"the answer tells {told} about the others"
     words = f"{visible(str(question.label))}? ({likely}; {gain})"
     while True:
         _tell(f"{words} [yes/no/skip/stop] ", end="")
         line = sys.stdin.readline() if sys.stdin is not None else ""
-        if not line:
-            # So that what comes next stands on a line of its own.
+        if not line or not sys.stdin.isatty():
+            # Nobody pressed enter, so what comes next would stand on the same line.
             _tell("")
+        if not line:
             return "stop"
         meant = [answer for answer in ANSWERS if answer.startswith(line.strip().lower())]
         if not line.strip():
