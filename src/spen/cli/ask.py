@@ -122,7 +122,7 @@ def _answer(question: Question) -> str:
     while True:
         _tell(f"{words} [yes/no/skip/stop] ", end="")
         line = sys.stdin.readline() if sys.stdin is not None else ""
-        if not line or not sys.stdin.isatty():
+        if not line or sys.stdin is None or not sys.stdin.isatty():
             # Nobody pressed enter, so what comes next would stand on the same line.
             _tell("")
         if not line:
