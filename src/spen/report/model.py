@@ -57,13 +57,7 @@ def model_facts(classifier: LabelClassifier) -> dict[str, Any]:
         facts.append(["training", f"the energy is cross-fitted over {plan.folds} folds"])
     score = IN_WORDS[plan.metric] if takes_sets else "accuracy"
     facts.append([f"{score}: held-out training rows", f"{100 * classifier.held_out_score_:.2f}"])
-    facts += _notes(classifier.notes_)
-    settings = classifier.get_params(deep=False)
-    return {
-        "kind": type(classifier).__name__,
-        "facts": facts,
-        "settings": [[name, _in_words(value)] for name, value in settings.items()],
-    }
+    return _told_of(classifier, facts)
 
 
 def training_facts(classifier: LabelClassifier) -> list[dict[str, Any]]:
@@ -106,18 +100,22 @@ def tagger_facts(tagger: Tagger) -> dict[str, Any]:
     if tagger.held_out_score_ is not None:
         held_out = f"{100 * tagger.held_out_score_:.2f}"
         facts.append(["token accuracy: held-out sentences", held_out])
-    facts += _notes(tagger.notes_)
-    settings = tagger.get_params(deep=False)
-    return {
-        "kind": type(tagger).__name__,
-        "facts": facts,
-        "settings": [[name, _in_words(value)] for name, value in settings.items()],
-    }
+    return _told_of(tagger, facts)
 
 
 def tagger_training(tagger: Tagger) -> list[dict[str, Any]]:
     """Return the stages of training, as ``training_facts``."""
     return list(_stages("the training", tagger.history_))
+
+
+def _told_of(estimator: LabelClassifier | Tagger, facts: list[list[str]]) -> dict[str, Any]:
+    """Return the facts of an estimator, with its notes and settings."""
+    settings = estimator.get_params(deep=False)
+    return {
+        "kind": type(estimator).__name__,
+        "facts": facts + _notes(estimator.notes_),
+        "settings": [[name, _in_words(value)] for name, value in settings.items()],
+    }
 
 
 def _notes(notes: dict[str, str]) -> list[list[str]]:
