@@ -177,12 +177,12 @@ def test_sparse_scaling_is_its_formula_whatever_the_matrix_is_kept_in(kind):
 def test_sparse_rows_of_any_size_have_the_same_length(size):
     """And the rows beside them, an empty one among them, are what they are without them."""
     rng = np.random.default_rng(0)
-    X = sparse.lil_array(rng.random((20, 30)) * (rng.random((20, 30)) < 0.2))
+    X = rng.random((20, 30)) * (rng.random((20, 30)) < 0.2)
     X[3] = 0
-    scaling = Scaling.of(X.tocsr())
-    plain = scaling.transform(X.tocsr()).toarray()
+    scaling = Scaling.of(sparse.csr_array(X))
+    plain = scaling.transform(sparse.csr_array(X)).toarray()
     X[5] *= size
-    mixed = scaling.transform(X.tocsr()).toarray()
+    mixed = scaling.transform(sparse.csr_array(X)).toarray()
     others = np.delete(np.arange(20), 5)
     np.testing.assert_array_equal(mixed[others], plain[others])
     np.testing.assert_allclose(mixed[5], plain[5], rtol=1e-6)
