@@ -165,3 +165,29 @@ def test_an_energy_is_trained_as_the_log_of_the_search_says():
         assert energy.terms[-1].settings["dropout"] == best["dropout"]
     assert plan.stages[-1].lr == best["lr"]
     assert plan.energy_rates == search["GRID"]["global_lr"]
+
+
+@pytest.mark.filterwarnings("ignore::spen.errors.UndertrainedWarning")
+def test_what_a_method_has_measured_outlives_a_killed_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(known, "MADE", MADE)
+    records, whole = Records(tmp_path / "killed"), Records(tmp_path / "whole")
+    fit, fitted = known.timed_fit, []
+
+    def killed(classifier, data):
+        if type(classifier) is KnownLabelsClassifier and not fitted.count("told"):
+            fitted.append("told")
+            raise KeyboardInterrupt
+        fitted.append(type(classifier).__name__)
+        return fit(classifier, data)
+
+    monkeypatch.setattr(known, "timed_fit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        known.run(tiny.DATA, 0, "cpu", records)
+    assert not records.path.exists()
+    found = known.run(tiny.DATA, 0, "cpu", records)
+    assert fitted == ["SPENClassifier", "told", "KnownLabelsClassifier", "SPENClassifier"]
+    assert not list((tmp_path / "killed" / "unfinished").iterdir())
+    at_once = known.run(tiny.DATA, 0, "cpu", whole)
+    for name, record in at_once.items():
+        for key in ("metrics", "log_loss_of_spen_less_this", "chosen"):
+            assert found[name][key] == record[key]

@@ -128,15 +128,25 @@ def test_a_typo_in_the_settings_is_named(changes, words):
         tagger(tables_of("ocr", "folds")["crf"] | changes, 0, "cpu", "here")
 
 
-def test_a_typo_in_the_network_is_named(data):
-    division = next(divisions("ocr", "folds"))
+def test_a_typo_in_the_network_is_named():
     for network, words in (
         ({"name": "letter"}, "Did you mean 'letters'"),
         ({"name": "letters", "filter": 3}, "Unknown key 'filter'.*Did you mean 'filters'"),
     ):
-        made = tagger(tables_of("ocr", "folds")["crf"] | {"network": network}, 0, "cpu", "here")
         with pytest.raises(spen.InputError, match=words):
-            made.fit(division.train.X, division.train.y)
+            tagger(tables_of("ocr", "folds")["crf"] | {"network": network}, 0, "cpu", "here")
+
+
+def test_a_network_of_words_has_the_sizes_that_its_encoder_has():
+    network = {"name": "tokens", "hidden": 3, "layers": 2, "width": 4, "dropout": 0.0}
+    made = tagger({"energy": "chain", "network": network, "epochs": 1}, 0, "cpu", "here")
+    made.fit([["the", "dog"], ["barks"]], [["D", "N"], ["V"]])
+    features = made.model_.features
+    assert features.n_features == 6
+    assert len(features.rest.layers) == 2
+    assert features.marks[0].weight.shape == (made.encoder_.sizes[0], 4)
+    with pytest.raises(spen.InputError, match="Unknown key 'sizes'"):
+        tagger({"network": {"name": "tokens", "sizes": [3]}}, 0, "cpu", "here")
 
 
 def test_letters_are_by_themselves_and_moved_in_training_alone():
@@ -196,7 +206,9 @@ def test_the_search_looks_at_development_rows_alone(data, tmp_path, monkeypatch,
     number = {"ocr": "letter_error", "twitter": "accuracy", "chunking": "f1"}
     monkeypatch.setitem(scope, "divisions", division)
     monkeypatch.setitem(
-        scope, "measure", lambda made, division, task: {"metrics": {number[task]: len(seen)}}
+        scope,
+        "measure",
+        lambda made, division, task: {"metrics": {number[task]: len(seen)}, "device": "cpu"},
     )
     monkeypatch.setattr("sys.argv", ["sequences.py", "--out", str(tmp_path / "search")])
     search["main"]()
@@ -209,7 +221,7 @@ def test_the_search_looks_at_development_rows_alone(data, tmp_path, monkeypatch,
     # Lower is better for letters, higher for all else.
     first = {line.split(":")[0]: float(line.split(": ")[1].split()[0]) for line in best[::-1]}
     assert first["ocr one-fold network"] == 1
-    assert first["chunking official spen"] == len(seen)
+    assert first["chunking official ssvm"] == len(seen)
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import statistics
 import sys
@@ -22,6 +24,7 @@ from spen.cli.show import say, text_table
 from spen.errors import choose
 from spen.estimators.base import LabelClassifier
 from spen.estimators.decoding import expected_f1
+from spen.files import open_atomically
 from spen.metrics import calibration_error, example_f1
 from spen.model import usable_device
 from spen_paper import sets
@@ -119,45 +122,91 @@ def known(dataset: str | None, seeds: int, device: str, out: Path) -> None:
 
 
 def run(data: Dataset, seed: int, device: str, records: Records) -> dict[str, Record]:
-    """Return the record of each method; they are made together, since rows are compared."""
-    made = {
-        name: make(random_state=seed, device=device, **OWN.get((name, data.name), {}))
-        for name, make in MADE.items()
-    }
+    """Return the record of each method; they are kept together, since rows are compared."""
+    made = classifiers(data, seed, device)
     place = ("known", data.name)
     wanted = {
         name: identity(*place, name, len(data.train), seed, describe_plan(each, data), rule=RULE)
         for name, each in made.items()
     }
-    return records.make_all(wanted, lambda: _measure(made, data, seed))
+    parts = {name: Part(records.folder, each) for name, each in wanted.items()}
 
-
-def _measure(made: dict[str, LabelClassifier], data: Dataset, seed: int) -> dict[str, Record]:
-    """Fit and score each method, on the same hidden labels, and compare it with the SPEN."""
-    measured: dict[str, Record] = {}
-    losses: dict[str, np.ndarray] = {}
-    for name, classifier in made.items():
-        fit_seconds = round(timed_fit(classifier, data), 2)
-        metrics, seconds, gaps = {}, {}, {}
-        for words, way in REVEALINGS.items():
-            found = hidden_scores(classifier, data.test, way, seed, classifier.plan_.decoding)
-            metrics |= {f"{measure}, {words}": each for measure, each in found.metrics.items()}
-            seconds[words] = round(found.seconds, 3)
-            if name == "spen":
-                losses[words] = found.losses
-            gaps[words] = [round(each, 8) for each in gap(losses[words], found.losses)]
-        chosen = brief(classifier.plan_.chosen)
-        measured[name] = {
-            "metrics": metrics,
-            "log_loss_of_spen_less_this": gaps,
-            "fit_seconds": fit_seconds,
-            "predict_seconds": seconds,
-            "chosen": chosen | {"measurements": classifier.plan_.measurements},
-            "device": device_in_words(classifier.model_.reference.device),
+    def measure() -> dict[str, Record]:
+        found = {
+            name: parts[name].made(partial(_measure, name, made[name], data, seed)) for name in made
         }
-        tell = f"{name}, {data.name}, seed {seed}: {fit_seconds:.0f} s"
-        print(tell, file=sys.stderr, flush=True)  # noqa: T201
-    return measured
+        _, ours = found["spen"]
+        return {name: record | _gaps(ours, losses) for name, (record, losses) in found.items()}
+
+    found = records.make_all(wanted, measure)
+    for part in parts.values():
+        part.path.unlink(missing_ok=True)
+    return found
+
+
+def classifiers(data: Dataset, seed: int, device: str) -> dict[str, LabelClassifier]:
+    """Return each method, not fitted."""
+    return {
+        name: make(random_state=seed, device=device, **OWN.get((name, data.name), {}))
+        for name, make in MADE.items()
+    }
+
+
+class Part:
+    """What one method has measured, kept until all have: a fit may take an hour.
+
+    Args:
+        folder: where records are.
+        wanted: the identity of the method's record.
+    """
+
+    def __init__(self, folder: Path, wanted: Record) -> None:
+        self.words = json.dumps(wanted, sort_keys=True)
+        name = hashlib.sha256(self.words.encode()).hexdigest()[:16]
+        self.path = folder / "unfinished" / f"{name}.npz"
+
+    def made(
+        self, measure: Callable[[], tuple[Record, dict[str, np.ndarray]]]
+    ) -> tuple[Record, dict[str, np.ndarray]]:
+        """Return what is kept, or measure and keep it."""
+        if self.path.exists():
+            with np.load(self.path) as kept:
+                losses = {name: kept[name] for name in kept.files if name != "record"}
+                return json.loads(str(kept["record"])), losses
+        record, losses = measure()
+        with open_atomically(self.path) as file:
+            np.savez(file, record=np.array(json.dumps(record)), **losses)
+        return record, losses
+
+
+def _measure(
+    name: str, classifier: LabelClassifier, data: Dataset, seed: int
+) -> tuple[Record, dict[str, np.ndarray]]:
+    """Fit and score a method; return its record, and the losses of rows by what is known."""
+    fit_seconds = round(timed_fit(classifier, data), 2)
+    metrics, seconds, losses = {}, {}, {}
+    for words, way in REVEALINGS.items():
+        found = hidden_scores(classifier, data.test, way, seed, classifier.plan_.decoding)
+        metrics |= {f"{measure}, {words}": each for measure, each in found.metrics.items()}
+        seconds[words] = round(found.seconds, 3)
+        losses[words] = found.losses
+    chosen = brief(classifier.plan_.chosen)
+    tell = f"{name}, {data.name}, seed {seed}: {fit_seconds:.0f} s"
+    print(tell, file=sys.stderr, flush=True)  # noqa: T201
+    record = {
+        "metrics": metrics,
+        "fit_seconds": fit_seconds,
+        "predict_seconds": seconds,
+        "chosen": chosen | {"measurements": classifier.plan_.measurements},
+        "device": device_in_words(classifier.model_.reference.device),
+    }
+    return record, losses
+
+
+def _gaps(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> Record:
+    """Return by how much the SPEN's losses of the same decisions are smaller or larger."""
+    pairs = {words: gap(ours[words], theirs[words]) for words in ours}
+    return {"log_loss_of_spen_less_this": {w: [round(x, 8) for x in g] for w, g in pairs.items()}}
 
 
 class Hidden(NamedTuple):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import inspect
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 import spen
 from spen import InputError
 from spen.cli.show import text_table
 from spen.errors import check_whole, choose, did_you_mean
+from spen.sequences import SequenceFeatures, TokenNetwork
 from spen_paper.corpora import SPLITS, Division, divisions
 from spen_paper.figures import deviation, difference, say_table
 from spen_paper.fits import device_in_words
@@ -42,7 +41,13 @@ KNOWN = {
 }
 COMPARED = (("crf", "local"), ("spen", "local"), ("spen", "crf"), ("spen", "ssvm"))
 COMPARED += (("spelling", "crf"), ("spelling", "spen"), ("gspen", "crf"))
-NETWORKS = {"letters": LetterNetwork}
+NETWORKS: dict[str, Callable[..., SequenceFeatures]] = {
+    "letters": LetterNetwork,
+    "tokens": TokenNetwork,
+}
+BY_ENCODER = ("sizes", "characters")
+"""Arguments of a network of words that its encoder has."""
+
 NOT_SETTINGS = ("device", "random_state", "verbose", "features")
 
 
@@ -107,18 +112,20 @@ def tagger(table: dict[str, Any], seed: int, device: str, where: str) -> spen.SP
     if isinstance(inference := settings.get("inference"), dict):
         settings["inference"] = read_tag_solver(inference, f"{where} inference")
     if network is not None:
-        settings["features"] = partial(_network, dict(network), where)
+        settings["features"] = _network(dict(network), where)
     return spen.SPENTagger(**settings, device=device, random_state=seed)
 
 
-def _network(table: dict[str, Any], where: str) -> torch.nn.Module:
-    settings = dict(table)
+def _network(settings: dict[str, Any], where: str) -> Callable[..., SequenceFeatures]:
+    """Return what makes a feature network; one of words is given their encoder."""
     kind = choose(settings.pop("name", ""), NETWORKS, f"network in {where}")
-    known = list(inspect.signature(kind).parameters)
+    known = [name for name in inspect.signature(kind).parameters if name not in BY_ENCODER]
     for key in settings:
         if key not in known:
             raise InputError(f"Unknown key {key!r} in {where} network. {did_you_mean(key, known)}")
-    return kind(**settings)
+    if kind is not TokenNetwork:
+        return partial(kind, **settings)
+    return lambda encoder: kind(encoder.sizes, len(encoder.characters) + 2, **settings)
 
 
 def measure(made: spen.SPENTagger, division: Division, task: str) -> Record:
@@ -200,5 +207,7 @@ def with_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
     >>> with_changes({"network": {"name": "letters", "width": 3}}, {"network": {"width": 4}})
     {'network': {'name': 'letters', 'width': 4}}
     """
-    network = {"network": table["network"] | changes["network"]} if "network" in changes else {}
+    network = {}
+    if "network" in changes:
+        network = {"network": table.get("network", {}) | changes["network"]}
     return table | changes | network
