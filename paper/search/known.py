@@ -182,7 +182,7 @@ def log_odds(network: spen.SPENClassifier, X: Any) -> np.ndarray:
     """Return a network's log-odds of rows, not calibrated."""
     path = network.predictor_
     parts = [path.solve(path.scale(X[k : k + 4096])).y for k in range(0, X.shape[0], 4096)]
-    return torch.cat(parts).double().clamp(1e-7, 1 - 1e-7).logit().float().numpy()
+    return torch.cat(parts).double().clamp(1e-7, 1 - 1e-7).logit().float().cpu().numpy()
 
 
 def plan_of(point: dict[str, Any], rows: Split) -> Plan:

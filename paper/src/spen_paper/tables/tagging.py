@@ -204,10 +204,16 @@ def remarks(task: str, split: str, records: Sequence[Record]) -> Iterator[str]:
 def with_changes(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Return a table of settings with some changed; those of the network one by one.
 
+    ``longer`` is no setting: it multiplies the epochs.
+
     >>> with_changes({"network": {"name": "letters", "width": 3}}, {"network": {"width": 4}})
     {'network': {'name': 'letters', 'width': 4}}
+    >>> with_changes({"epochs": 3}, {"longer": 2})
+    {'epochs': 6}
     """
-    network = {}
+    changed = table | {name: value for name, value in changes.items() if name != "longer"}
     if "network" in changes:
-        network = {"network": table.get("network", {}) | changes["network"]}
-    return table | changes | network
+        changed["network"] = table.get("network", {}) | changes["network"]
+    if "longer" in changes:
+        changed["epochs"] = changes["longer"] * table["epochs"]
+    return changed
