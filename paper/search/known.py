@@ -1,6 +1,7 @@
 """The search for how an energy over cross-fitted scores is trained: what labels say of labels.
 
-    SPEN_DATA=FOLDER python paper/search/known.py [--dataset NAME ...] [--scores FOLDER] [--steps]
+    SPEN_DATA=FOLDER python paper/search/known.py [--dataset NAME ...] [--scores FOLDER]
+        [--search steps|decays] [--device cuda] [--part 0 --of 1]
     python paper/search/known.py --winner
 
 Only training rows are read: a random fifth of them is held out. Label-wise networks score the
@@ -67,6 +68,17 @@ more than .005, half a percent of the loss, since it is paid for in every fit. O
 """
 
 ENOUGH = 0.005
+DECAYS = (0.01, 0.1, 0.3, 1.0)
+DECAYED = {"measurements": (256,), "dropout": (0.25,), "lr": (0.001,)}
+DECAYED |= {"global_lr": (0.01, 0.03), "weight_decay": DECAYS}
+"""How much an energy's weights decay, by AdamW, on all sets.
+
+A third search, after the second: longer training had made energies worse, most where labels are
+many and rare, so they over-train. Measurements start at random, and what a rare label's weights
+are at first is what they stay unless they decay. The rule: the decay of the least mean figure over
+all sets, each at its better rate; but it must be better than .01, as it was, by more than .005.
+"""
+
 MANY = ("delicious", "debian-tags", "debian-depends")
 
 CORE = {"measurements": (256,), "dropout": (0.25, 0.5), "global_lr": (0.01, 0.03), "lr": (0.001,)}
@@ -79,7 +91,7 @@ def main() -> None:
     parser.add_argument("--dataset", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--scores", type=Path, default=Path("runs/known-scores"))
     parser.add_argument("--winner", action="store_true")
-    parser.add_argument("--steps", action="store_true", help="the second search")
+    parser.add_argument("--search", default="first", choices=("first", "steps", "decays"))
     parser.add_argument("--part", type=int, default=0, help="this process's, from 0")
     parser.add_argument("--of", type=int, default=1, help="so many processes share the points")
     parser.add_argument("--device", default="cpu")
@@ -89,11 +101,12 @@ def main() -> None:
         for record in records():
             losses = " ".join(f"{each:.4f}" for each in [record["scores_alone"], *record["losses"]])
             print(f"{record['dataset']:12} {losses}  {figure(record):+.4f}  {record['point']}")
-        print(winner(), f"steps: {steps()}")
+        print(winner(), f"steps: {steps()}, weight decay: {decay()}")
         return
     for name in given.dataset:
         rows = scored(name, given.scores)
-        grid = LONGER if given.steps else GRID if name in SMALL else CORE
+        grid = GRID if name in SMALL else CORE
+        grid = {"first": grid, "steps": LONGER, "decays": DECAYED}[given.search]
         for number, values in enumerate(itertools.product(*grid.values())):
             point = dict(zip(grid, values, strict=True))
             if number % given.of != given.part:
@@ -116,7 +129,7 @@ def winner() -> dict[str, float]:
     (width,) = CORE["measurements"]
     for record in records():
         point = {name: record["point"][name] for name in ("dropout", "lr")}
-        if record["point"]["measurements"] == width and "steps" not in record["point"]:
+        if record["point"]["measurements"] == width and record["point"].keys() == GRID.keys():
             sets = figures[json.dumps(point)]
             sets[record["dataset"]] = min(figure(record), sets.get(record["dataset"], math.inf))
     most = max(map(len, figures.values()))
@@ -135,18 +148,31 @@ def figure(record: dict[str, Any]) -> float:
 
 def steps() -> int:
     """Return how many steps the energies of sets of many labels are trained for, by the rule."""
-    least: dict[int, dict[str, float]] = defaultdict(dict)
-    for record in records():
-        if (count := record["point"].get("steps")) is not None:
-            sets = least[count]
-            sets[record["dataset"]] = min(figure(record), sets.get(record["dataset"], math.inf))
+    least = best_of("steps")
     chosen = STEPS[0]
     for count in STEPS[1:]:
-        if len(least[count]) < len(MANY):
-            continue
         gain = np.mean([least[chosen][name] - least[count][name] for name in MANY])
         chosen = count if gain > ENOUGH else chosen
     return chosen
+
+
+def decay() -> float:
+    """Return the weight decay of energies, by the rule."""
+    means = {
+        each: np.mean([sets[n] for n in SETS]) for each, sets in best_of("weight_decay").items()
+    }
+    best = min(means, key=lambda each: means[each])
+    return best if means[DECAYS[0]] - means[best] > ENOUGH else DECAYS[0]
+
+
+def best_of(setting: str) -> dict[Any, dict[str, float]]:
+    """Return the least figure of each set, for each value of a setting that points name."""
+    least: dict[Any, dict[str, float]] = defaultdict(dict)
+    for record in records():
+        if (value := record["point"].get(setting)) is not None:
+            sets = least[value]
+            sets[record["dataset"]] = min(figure(record), sets.get(record["dataset"], math.inf))
+    return least
 
 
 def scored(name: str, folder: Path) -> tuple[Split, Split]:
@@ -193,6 +219,7 @@ def plan_of(point: dict[str, Any], rows: Split) -> Plan:
     term = {name: point[name] for name in ("measurements", "dropout")}
     energy = spen.ScoreEnergy.unsized() + spen.SurpriseEnergy.unsized(**term)
     stage = replace(plan.stages[0], lr=point["lr"], global_lr=point["global_lr"])
+    stage = replace(stage, weight_decay=point.get("weight_decay", stage.weight_decay))
     if "steps" in point:
         stage = replace(stage, epochs=round(point["steps"] * stage.batch_size / n))
     return replace(plan, energy=energy, energies=(), stages=(stage,))
