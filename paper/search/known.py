@@ -1,7 +1,7 @@
 """The search for how an energy over cross-fitted scores is trained: what labels say of labels.
 
     SPEN_DATA=FOLDER python paper/search/known.py [--dataset NAME ...] [--scores FOLDER]
-        [--search steps|decays] [--device cuda] [--part 0 --of 1]
+        [--search steps|damping] [--device cuda] [--part 0 --of 1]
     python paper/search/known.py --winner
 
 Only training rows are read: a random fifth of them is held out. Label-wise networks score the
@@ -29,9 +29,12 @@ import json
 import math
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -43,6 +46,7 @@ from spen.estimators.judging import losses_when_known
 from spen.estimators.plan import Plan, Shape
 from spen.estimators.recipe import make_plan
 from spen.estimators.runs import Fit
+from spen.training.optimisers import OPTIMISERS
 from spen_paper.sets import load
 
 LOG = Path(__file__).with_suffix(".jsonl")
@@ -68,15 +72,26 @@ more than .005, half a percent of the loss, since it is paid for in every fit. O
 """
 
 ENOUGH = 0.005
-DECAYS = (0.01, 0.1, 0.3, 1.0)
-DECAYED = {"measurements": (256,), "dropout": (0.25,), "lr": (0.001,)}
-DECAYED |= {"global_lr": (0.01, 0.03), "weight_decay": DECAYS}
-"""How much an energy's weights decay, by AdamW, on all sets.
+DAMPINGS: tuple[dict[str, float], ...] = (
+    {},
+    {"weight_decay": 0.1},
+    {"weight_decay": 0.3},
+    {"eps": 1e-6},
+    {"eps": 1e-5},
+    {"eps": 1e-4},
+)
+DAMPED = [
+    {"measurements": 256, "dropout": 0.25, "lr": 0.001, "global_lr": rate, "third": 1} | damping
+    for rate in (0.03, 0.01)
+    for damping in DAMPINGS
+]
+"""What keeps the weights of rare labels from learning noise: points of a third search, on all sets.
 
-A third search, after the second: longer training had made energies worse, most where labels are
-many and rare, so they over-train. Measurements start at random, and what a rare label's weights
-are at first is what they stay unless they decay. The rule: the decay of the least mean figure over
-all sets, each at its better rate; but it must be better than .01, as it was, by more than .005.
+After the second: longer training had made energies worse, most where labels are many and rare.
+Weights may decay more than by .01, or AdamW may divide by no less than eps, so that a gradient
+that is next to nothing moves nothing. The rule: of DAMPINGS the one of the least mean figure over
+all sets, each at its better rate; but it must be better than the first, which is how energies were
+trained before, by more than .005.
 """
 
 MANY = ("delicious", "debian-tags", "debian-depends")
@@ -91,7 +106,7 @@ def main() -> None:
     parser.add_argument("--dataset", nargs="+", default=SETS, choices=SETS)
     parser.add_argument("--scores", type=Path, default=Path("runs/known-scores"))
     parser.add_argument("--winner", action="store_true")
-    parser.add_argument("--search", default="first", choices=("first", "steps", "decays"))
+    parser.add_argument("--search", default="first", choices=("first", "steps", "damping"))
     parser.add_argument("--part", type=int, default=0, help="this process's, from 0")
     parser.add_argument("--of", type=int, default=1, help="so many processes share the points")
     parser.add_argument("--device", default="cpu")
@@ -101,14 +116,11 @@ def main() -> None:
         for record in records():
             losses = " ".join(f"{each:.4f}" for each in [record["scores_alone"], *record["losses"]])
             print(f"{record['dataset']:12} {losses}  {figure(record):+.4f}  {record['point']}")
-        print(winner(), f"steps: {steps()}, weight decay: {decay()}")
+        print(winner(), f"steps: {steps()}, damping: {damping()}")
         return
     for name in given.dataset:
         rows = scored(name, given.scores)
-        grid = GRID if name in SMALL else CORE
-        grid = {"first": grid, "steps": LONGER, "decays": DECAYED}[given.search]
-        for number, values in enumerate(itertools.product(*grid.values())):
-            point = dict(zip(grid, values, strict=True))
+        for number, point in enumerate(points(name, given.search)):
             if number % given.of != given.part:
                 continue
             if not any(r["dataset"] == name and r["point"] == point for r in records()):
@@ -116,6 +128,16 @@ def main() -> None:
                 with given.log.open("a") as file:
                     file.write(json.dumps(record) + "\n")
                 print(record, flush=True)
+
+
+def points(name: str, search: str) -> list[dict[str, Any]]:
+    """Return the points of a search on a set."""
+    if search == "damping":
+        return DAMPED
+    grid: dict[str, tuple[float, ...]] = LONGER if search == "steps" else CORE
+    if search == "first" and name in SMALL:
+        grid = GRID
+    return [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
 
 
 def records() -> list[dict[str, Any]]:
@@ -148,31 +170,37 @@ def figure(record: dict[str, Any]) -> float:
 
 def steps() -> int:
     """Return how many steps the energies of sets of many labels are trained for, by the rule."""
-    least = best_of("steps")
+    least = best_of(lambda point: point.get("steps"), MANY)
     chosen = STEPS[0]
-    for count in STEPS[1:]:
-        gain = np.mean([least[chosen][name] - least[count][name] for name in MANY])
-        chosen = count if gain > ENOUGH else chosen
+    for count in (each for each in STEPS[1:] if each in least):
+        chosen = count if least[chosen] - least[count] > ENOUGH else chosen
     return chosen
 
 
-def decay() -> float:
-    """Return the weight decay of energies, by the rule."""
-    means = {
-        each: np.mean([sets[n] for n in SETS]) for each, sets in best_of("weight_decay").items()
-    }
-    best = min(means, key=lambda each: means[each])
-    return best if means[DECAYS[0]] - means[best] > ENOUGH else DECAYS[0]
+def damping() -> dict[str, float]:
+    """Return what rare labels are damped by, by the rule."""
+
+    def number(point: dict[str, Any]) -> int | None:
+        given = {name: point[name] for name in ("weight_decay", "eps") if name in point}
+        return DAMPINGS.index(given) if "third" in point else None
+
+    least = best_of(number, SETS)
+    best = min(least, key=lambda each: least[each], default=0)
+    return DAMPINGS[best] if best and least[0] - least[best] > ENOUGH else DAMPINGS[0]
 
 
-def best_of(setting: str) -> dict[Any, dict[str, float]]:
-    """Return the least figure of each set, for each value of a setting that points name."""
+def best_of(value_of: Callable[[dict[str, Any]], Any], sets: tuple[str, ...]) -> dict[Any, float]:
+    """Return the mean over sets of the least figure of each, for each value that all sets have."""
     least: dict[Any, dict[str, float]] = defaultdict(dict)
     for record in records():
-        if (value := record["point"].get(setting)) is not None:
-            sets = least[value]
-            sets[record["dataset"]] = min(figure(record), sets.get(record["dataset"], math.inf))
-    return least
+        if (value := value_of(record["point"])) is not None:
+            mine = least[value]
+            mine[record["dataset"]] = min(figure(record), mine.get(record["dataset"], math.inf))
+    return {
+        value: float(np.mean([mine[name] for name in sets]))
+        for value, mine in least.items()
+        if all(name in mine for name in sets)
+    }
 
 
 def scored(name: str, folder: Path) -> tuple[Split, Split]:
@@ -230,7 +258,9 @@ def run(rows: tuple[Split, Split], point: dict[str, Any], device: str) -> dict[s
     own, judged = rows
     plan, domain = plan_of(point, own), spen.UnitBox(own.Y.shape[1])
     began = time.perf_counter()
-    model, _ = Fit(own, domain, 0, device=torch.device(device)).run_energy(plan, own)
+    adamw = partial(torch.optim.AdamW, eps=point.get("eps", 1e-8))
+    with patch.dict(OPTIMISERS, adamw=adamw):
+        model, _ = Fit(own, domain, 0, device=torch.device(device)).run_energy(plan, own)
     seconds = time.perf_counter() - began
     losses = [
         float(losses_when_known(model, plan.prediction, judged, 99, (share,)).mean())
