@@ -8,6 +8,7 @@ import torch
 from scipy import sparse
 
 import spen
+from spen.estimators import recipe
 from spen.estimators.calibration import Calibration
 from spen.estimators.fit import choose_energy, fit
 from spen.estimators.judging import Verdict, best_verdict, losses_when_known
@@ -288,6 +289,27 @@ def test_a_wide_energy_is_taken_where_it_is_clearly_better(monkeypatch):
     assert (
         choose_energy(work, replace(plan, energies=(narrow, wide)), folds, held)[0].energy == narrow
     )
+
+
+def test_a_weight_decay_is_taken_where_held_out_rows_are_better_for_it():
+    """Six labels that say nothing of each other: what an energy learns of them is noise."""
+    random = np.random.default_rng(0)
+    Y = (random.random((120, 6)) < 0.5).astype(np.float32)
+    scores = spen.Split(np.zeros(Y.shape, np.float32), Y)
+    plan = plan_of(replace(WIDE, rows=120, labels=6), cross_fit=True, epochs=60)
+    plan = replace(plan, energies=plan.energies[:1])
+    assert plan.energy_decays == ()
+    folds = [(np.arange(60), np.arange(60, 120))]
+    held = HeldOut(None, None, None, 1, np.arange(120), None, scores, None)
+    work = Fit(scores, spen.UnitBox(6), 0)
+    for decays, expected in (((3.0,), 3.0), ((), 0.01), ((1e-9,), 0.01)):
+        chosen, run = choose_energy(work, replace(plan, energy_decays=decays), folds, held)
+        assert chosen.stages[0].weight_decay == expected
+        assert chosen.energy_decays == ()
+        largest = run[0].energy.terms[1].measurements.detach().square().mean()
+        assert (largest < 0.1) == (expected == 3.0)
+    many = plan_of(replace(WIDE, rows=3000, labels=recipe.MANY_LABELS), cross_fit=True)
+    assert many.energy_decays == (recipe.STRONG_DECAY,)
 
 
 def test_probabilities_are_calibrated_by_how_much_is_known():

@@ -250,17 +250,19 @@ def choose_energy(
     Each is trained on the first fold's scores, and judged by what it says of hidden labels of the
     rows that the fold holds out, where none, a quarter or a half of the labels are known. The best
     rate of the narrowest energy is that of wider ones; the first which is not clearly better than
-    the one before ends the trials, because a wide one makes predictions slower.
+    the one before ends these trials, because a wide one makes predictions slower. Other weight
+    decays are tried with what won.
     """
-    if len(plan.energies) * len(plan.energy_rates) < 2:
+    if len(plan.energies) * len(plan.energy_rates) < 2 and not plan.energy_decays:
         return plan, None
     (kept, held), *_ = [_positions(scored, fold) for fold in folds]
     rows, judges = scored.scores.rows(kept), scored.scores.rows(held[:MOST_JUDGES])
     progress = work.progress
 
-    def attempt(energy: UnsizedEnergy, rate: float) -> TriedEnergy:
-        tried = plan.with_energy(energy, rate)
+    def attempt(energy: UnsizedEnergy, rate: float, decay: float | None = None) -> TriedEnergy:
+        tried = plan.with_energy(energy, rate, decay)
         words = f"an energy of {tried.measurements} measurements, rate {rate:g}"
+        words += "" if decay is None else f", weight decay {decay:g}"
         progress.begin(f"trying {words}")
         run = work.run_energy(tried, rows)
         began = time.perf_counter()
@@ -279,7 +281,10 @@ def choose_energy(
         if gains.mean() <= CLEARLY * gains.std() / np.sqrt(len(gains)):
             break
         best = tried
-    if best is not narrow:
+    for decay in plan.energy_decays:
+        tried = attempt(best.plan.energy, rate, decay)
+        best = tried if tried.losses.mean() < best.losses.mean() else best
+    if best.plan.measurements > narrow.plan.measurements:
         progress.tell(
             f"{best.plan.measurements} measurements are chosen: inference takes "
             f"{best.seconds / narrow.seconds:.1f} times as long as with {narrow.plan.measurements}"

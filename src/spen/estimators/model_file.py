@@ -56,7 +56,8 @@ SMALLEST = 5e-324
 LARGEST = 3e38
 """About the largest number that float32 has."""
 
-NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals", "energies", "energy_rates")
+NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals")
+NOT_KEPT += ("energies", "energy_rates", "energy_decays")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 

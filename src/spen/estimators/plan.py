@@ -165,6 +165,7 @@ class Plan:
         energies: where ``cross_fit``, energies that are tried in place of ``energy``, each wider
             than the one before; held-out rows choose.
         energy_rates: the learning rates that are tried with the first of them.
+        energy_decays: weight decays that are tried, in the end, in place of the stage's own.
         by_known: whether choices are compared by what models say of hidden labels where others
             are known (see ``losses_when_known``), not where nothing is.
     """
@@ -191,6 +192,7 @@ class Plan:
     rivals: tuple[Plan, ...] = ()
     energies: tuple[UnsizedEnergy, ...] = ()
     energy_rates: tuple[float, ...] = ()
+    energy_decays: tuple[float, ...] = ()
     by_known: bool = False
 
     @property
@@ -198,10 +200,12 @@ class Plan:
         """Whether label-wise scores are an average."""
         return self.members > 1 or self.linear_member or bool(self.bases)
 
-    def with_energy(self, energy: UnsizedEnergy, rate: float) -> Plan:
-        """Return the plan with one energy and one rate for it, and no other to try."""
-        stages = tuple(replace(stage, global_lr=rate) for stage in self.stages)
-        return replace(self, energy=energy, energies=(energy,), energy_rates=(rate,), stages=stages)
+    def with_energy(self, energy: UnsizedEnergy, rate: float, decay: float | None = None) -> Plan:
+        """Return the plan with one energy, and one rate and decay for it, and no other to try."""
+        changes = {"global_lr": rate} | ({} if decay is None else {"weight_decay": decay})
+        stages = tuple(replace(stage, **changes) for stage in self.stages)
+        alone: dict[str, Any] = {"energies": (energy,), "energy_rates": (rate,)}
+        return replace(self, energy=energy, energy_decays=(), stages=stages, **alone)
 
     @property
     def measurements(self) -> int:

@@ -215,18 +215,23 @@ ENERGY_STEPS = 1500
 SURPRISE_RATES = (1e-2, 3e-2)
 """Which is better depends on the data, by more than most other settings do."""
 
+STRONG_DECAY, MANY_LABELS = 0.1, 400
+"""The weight decay that is tried beside the energy's own, and from how many labels on."""
+
 
 def _energies(narrow: UnsizedEnergy, shape: Shape, open_to_choice: bool) -> dict[str, Any]:
-    """Return energies that are worth a trial, and their rates, by the name of Plan's arguments.
+    """Return energies that are worth a trial, their rates and decays, by Plan's arguments.
 
-    More measurements than twice the labels have nothing more to measure.
+    More measurements than twice the labels have nothing more to measure. Where labels are many,
+    most are rare, and it depends on the data whether their weights had better decay.
     """
     if not open_to_choice:
         return {}
     some = [WIDTHS[0], *(w for w in WIDTHS[1:] if w <= max(WIDTHS[1], 2 * shape.labels))]
     local = UnsizedEnergy(narrow.terms[:1])
     energies = tuple(local + energy for _, energy in zip(some, SURPRISES, strict=False))
-    return {"energies": energies, "energy_rates": SURPRISE_RATES}
+    decays = (STRONG_DECAY,) if shape.labels >= MANY_LABELS else ()
+    return {"energies": energies, "energy_rates": SURPRISE_RATES, "energy_decays": decays}
 
 
 TREES_BESIDE = ("extra_trees", "network")
