@@ -77,6 +77,20 @@ def test_readme_compares_as_the_script_prints(minutes, capsys):
     assert found >= 7
 
 
+def test_what_readme_says_of_small_tables_is_in_the_records(minutes, capsys):
+    minutes.show(lines_of("first-minutes"))
+    lines = capsys.readouterr().out.splitlines()
+    [first] = [number for number, line in enumerate(lines) if line.startswith("| F1 ")]
+    gaps = []
+    for line in lines[first + 2 :]:
+        *rivals, ours = [numbers(cell)[0] for cell in cells(line)[1:-1]]
+        gaps.append(ours - max(rivals))
+    text = " ".join((ROOT / "README.md").read_text().split())
+    [told] = re.findall(r"best such rival on all five, by ([\d.]+) to ([\d.]+) points", text)
+    assert len(gaps) == 5
+    assert [*told] == [f"{min(gaps):.1f}", f"{max(gaps):.1f}"]
+
+
 NEW, BEFORE = "records.jsonl", "records-before.jsonl"
 
 

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from printed import benches, check, page, printed, shown, tables_in, words_of
+from printed import ROOT, benches, check, page, printed, rows_of, shown, tables_in, words_of
 
 REPRODUCE, CONVERGENCE = "docs/reproduce.md", "docs/convergence.md"
 PERFORMANCE, OF_TABLE2 = "docs/performance.md", "docs/table2.md"
@@ -163,3 +163,82 @@ def test_figures_of_the_bench_in_sentences_are_those_of_its_record():
     assert steps == f"{rules['paper']['steps'] / rules['default_same_tolerance']['steps']:.1f}"
     [each] = re.findall(r"Measured are (\d+) ns a row and step", words_of(PERFORMANCE))
     assert each == f"{cpu['growth_with_rows']['ns_per_row_and_step']:.0f}"
+
+
+def test_what_was_tried_for_taggers_is_in_the_log():
+    text = words_of(REPRODUCE)
+    [(best, *others, low, high)] = re.findall(
+        r"best for the CRF \(([\d.]+); others ([\d.]+) to ([\d.]+)\), and four kinds of SPEN lay "
+        r"between ([\d.]+) and ([\d.]+)",
+        text,
+    )
+    scores = {
+        group: sorted(
+            line["score"]
+            for line in log("sequences")
+            if (line["task"], line["group"]) == ("twitter", group)
+        )
+        for group in ("network", "spen")
+    }
+    assert len(scores["spen"]) == 4
+    *rest, first = scores["network"]
+    wanted = [first, rest[0], rest[-1], scores["spen"][0], scores["spen"][-1]]
+    assert [best, *others, low, high] == [f"{score:.2f}" for score in wanted]
+
+
+ELSEWHERE = {
+    "README.md": ["| | metric |"],
+    "docs/classifier.md": ["| yeast: known |", "| log loss after |", "| | label_issues |"],
+    TO_CHOOSE: ["| | 1,500 rows | 15,000 rows |"],
+    REPRODUCE: [
+        *("| Bibtex: F1 |", "| Bibtex: difference |", "| without repeated rows |", "| before |"),
+        *("| held out |", "| | scores alone |", "| | parameters |", "| energy | one block |"),
+        *("| twitter, official |", "| chunking, official |", "| ocr, one-fold |"),
+        *("| bibtex: known |", "| | Yeast: precision |", "| | Delicious: precision |"),
+    ],
+    "docs/sequences.md": ["| energy | tweets, 25 tags |", "| rows × positions, classes |"],
+}
+"""Tables that other tests compare with records, here or in files beside this one."""
+
+WITHOUT_RECORDS = {
+    "docs/export.md": ["| | rows | labels differ |"],
+    TO_CHOOSE: ["| units a layer | last iterate |"],
+    PERFORMANCE: [
+        *("| what | count a row and step |", "| ReLU (the trained `paper` model) |"),
+        *("| HardTanh | tolerance |", "| rule | state beside θ, sums over L |", "| | ms |"),
+        *("| | energy off by more than 10⁻⁴ |", "| labels | their scores (64 features) |"),
+    ],
+    "docs/processes.md": ["| | batch |"],
+    REPRODUCE: ["| | Yeast | | Bibtex |"],
+    OF_TABLE2: ["| kernels, ridge 0.1 |", "| stages of spen-best, ridge 0.1 |"],
+}
+"""Tables of which nothing is kept, as the section that they are in says."""
+
+
+def begins(rows: list[list[str]], header: str) -> bool:
+    [cells] = rows_of(header)
+    return rows[0][: len(cells)] == cells
+
+
+def of_figures(rows: list[list[str]]) -> bool:
+    """Say whether a table is one of measured figures: a third of what it says begins with one."""
+    cells = [cell for row in rows[1:] for cell in row[1:] if cell]
+    return sum(bool(re.match(r"[×+-]? ?\.?\d", cell)) for cell in cells) > len(cells) / 3
+
+
+PAGES = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_table_of_figures_is_compared_or_said_to_have_no_record(path):
+    compared = [header for each, header, *_ in TABLES if each == path] + ELSEWHERE.get(path, [])
+    without = WITHOUT_RECORDS.get(path, [])
+    told = 0
+    for section in re.split(r"(?m)^#+ ", page(path)):
+        for rows in filter(of_figures, tables_in(section)):
+            if any(begins(rows, header) for header in without):
+                assert "no record" in " ".join(section.split()).lower(), rows[0]
+                told += 1
+            else:
+                assert any(begins(rows, header) for header in compared), rows[0]
+    assert told == len(without)
