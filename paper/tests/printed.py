@@ -19,7 +19,7 @@ import spen
 from spen_paper import fits
 from spen_paper.__main__ import main
 from spen_paper.bench.run import tables_of
-from spen_paper.records import Records
+from spen_paper.records import KEY, Records
 from spen_paper.studies import costs
 from spen_paper.tables import table2
 
@@ -73,24 +73,23 @@ def check(rows: Rows, tables: list[Rows]) -> None:
 def columns(table: Rows, header: list[str]) -> Rows | None:
     """Return the rows of a printed table, with the columns that a header names.
 
-    What stands in the corner, and before a colon, is the text's own.
+    What stands in the corner is the text's own.
     """
-    names = [name.rpartition(": ")[2] for name in header]
-    if [name.rpartition(": ")[2] for name in table[0][1:]] == names[1:]:
+    if table[0][1:] == header[1:]:
         return table[1:]
-    if any(table[0].count(name) != 1 for name in names[1:]):
+    if any(table[0].count(name) != 1 for name in header[1:]):
         return None
-    places = [0, *map(table[0].index, names[1:])]
+    places = [0, *map(table[0].index, header[1:])]
     return [[row[place] for place in places] for row in table[1:]]
 
 
 @functools.cache
-def printed(command: str, drifted: bool = False) -> str:
+def printed(command: str, drifted: str | None = None) -> str:
     """Return what ``spen reproduce`` prints from records alone; a run that is not there fails.
 
     Args:
         command: as the texts have it, without "spen reproduce".
-        drifted: whether a record of other settings counts, which the texts must then say.
+        drifted: a setting that may be another one in records, which the texts must then say.
     """
     words = ["cpu" if word == "cuda" else word for word in shlex.split(command)]
     out = words.index("--out") + 1
@@ -121,8 +120,8 @@ def stand_in(name: str) -> spen.Dataset:
         Y[:, :4] = 1  # some labels to reveal
         if name == "yeast":
             return spen.Split(np.ones((rows, features), np.float32), Y)
-        X = sparse.eye_array(rows, features, format="csr", dtype=np.float32)
-        return spen.Split(sparse.csr_matrix(X), sparse.csr_matrix(Y))
+        X = sparse.csr_matrix((rows, features), dtype=np.float32)
+        return spen.Split(X, sparse.csr_matrix(Y))
 
     names = [str(k) for k in range(max(features, labels))]
     return spen.Dataset(name, part(train), part(test), names[:features], names[:labels])
@@ -138,30 +137,39 @@ def benches() -> list[Rows]:
     ]
 
 
-def beside(first: Rows, second: Rows) -> Rows:
+def beside(cpu: Rows, h200: Rows) -> Rows:
     """Return two tables with the same rows as one; a column that both have stands there once."""
-    left, right = (list(zip(*rows, strict=True)) for rows in (first, second))
-    return [list(row) for row in zip(*left, *(c for c in right if c not in left), strict=True)]
+    left, right = (list(zip(*rows, strict=True)) for rows in (cpu, h200))
+    right = [column for column in right if column not in left]
+    twice = {name for name, *_ in right}
+    left = [(f"CPU: {name}" if name in twice else name, *rest) for name, *rest in left]
+    right = [(f"H200: {name}", *rest) for name, *rest in right]
+    return [list(row) for row in zip(*left, *right, strict=True)]
 
 
 def recorded(
-    records: Records, wanted: dict[str, Any], measure: Any, *, drifted: bool
+    records: Records, wanted: dict[str, Any], measure: Any, *, drifted: str | None
 ) -> dict[str, Any]:
     """Return records as ``Records.make_all`` does, and measure nothing."""
     found = {name: records.find(run) for name, run in wanted.items()}
     if drifted:
-        found = {name: record or nearest(records, wanted[name]) for name, record in found.items()}
+        found = {
+            name: record or but_for(drifted, wanted[name], records)
+            for name, record in found.items()
+        }
     missing = [wanted[name] for name, record in found.items() if record is None]
     assert not missing, f"no record, so the command would make this run anew: {missing[0]}"
     return found
 
 
-def nearest(records: Records, run: dict[str, Any]) -> dict[str, Any]:
-    """Return the one record of a run by its names, whatever its settings are."""
+def but_for(setting: str, run: dict[str, Any], records: Records) -> dict[str, Any] | None:
+    """Return the record of a run, or of the same run with another value of a setting."""
 
-    def named(record: dict[str, Any]) -> list[Any]:
-        names = ("experiment", "dataset", "method", "n_train", "seed", "fold", "decoding")
-        return [*map(record.get, names), record["settings"].get("variant")]
+    def rest(thing: Any) -> Any:
+        if isinstance(thing, dict):
+            return {name: rest(each) for name, each in thing.items() if name != setting}
+        return [rest(each) for each in thing] if isinstance(thing, list | tuple) else thing
 
-    [found] = [each for each in records._records.values() if named(each) == named(run)]
-    return found
+    same = [each for each in records._records.values()
+            if all(rest(each.get(name)) == rest(run.get(name)) for name in KEY)]  # fmt: skip
+    return same[0] if len(same) == 1 else None

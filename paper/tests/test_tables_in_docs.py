@@ -29,8 +29,8 @@ VIOLATIONS = "table2 --study violations --out paper/records/table2"
 OBJECTIVES = "objectives --dataset bibtex --seeds 2 --device cpu --out paper/records/objectives"
 BENCHES = ("spen bench --device cpu", "spen bench --device cuda")
 
-DRIFTED = {WIDTH: "so the command makes these runs anew"}
-"""Where defaults are others by now than those of some records, and how the text says so."""
+DRIFTED = {WIDTH: ("lr", "so the command makes these runs anew")}
+"""A default that is another one by now than in some records, and how the text says so."""
 
 TABLES: list[tuple[str, str, int, tuple[str, ...]]] = [
     (REPRODUCE, "| training rows |", 1, (CURVES,)),
@@ -59,7 +59,8 @@ TABLES: list[tuple[str, str, int, tuple[str, ...]]] = [
 
 
 def said(command: str) -> str:
-    return printed(command, command in DRIFTED)
+    drifted, _ = DRIFTED.get(command, (None, ""))
+    return printed(command, drifted)
 
 
 def without_data(rows: list[list[str]]) -> list[list[str]]:
@@ -77,7 +78,8 @@ def test_tables_are_those_that_commands_print(path, header, count, commands):
         check(without_data(rows), [*map(without_data, tables)])
     for command in commands:
         assert (command if command in BENCHES else f"spen reproduce {command}") in words_of(path)
-        assert DRIFTED.get(command, "") in words_of(path)
+        if command in DRIFTED:
+            assert DRIFTED[command][1] in words_of(path)
 
 
 def log(name: str) -> list[dict[str, Any]]:
