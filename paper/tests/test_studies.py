@@ -22,7 +22,7 @@ TRUTH = tiny.DENSE.test.Y.astype(float)
     ("name", "words", "n_fits"),
     [
         ("learning-curves", ["5 % (4)", "SPEN − MLP"], 2 * 5),
-        ("width", ["With no dropout", "50", "SPEN, hinge − MLP, SGD"], 2 * (2 * 2 + 2 * 1)),
+        ("width", ["50, no dropout", "4, dropout", "SPEN, hinge − MLP, SGD"], 2 * (2 * 2 + 2 * 1)),
         ("known-labels", ["10 chains", "SPEN − 10 chains"], 4 * 4),
         ("ablation", ["temperature 2", "margin 3", NO_MEASUREMENTS], 12 + 8),
     ],

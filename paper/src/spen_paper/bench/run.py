@@ -267,8 +267,8 @@ def _rows(record: dict[str, Any]) -> Table:
 def _figures(record: dict[str, Any]) -> Table:
     found = record["figures"]
     values = {key: "–" if found[key] is None else number(found[key]) for key in MEANINGS}
-    rows = [[key, values[key], words] for key, words in MEANINGS.items()]
-    return record["subject"], ["figure", "", "what it is"], rows
+    rows = [[key, words, values[key]] for key, words in MEANINGS.items()]
+    return record["subject"], ["figure", "what it is", "value"], rows
 
 
 def draw(record: dict[str, Any], path: Path) -> Path:

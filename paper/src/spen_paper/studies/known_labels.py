@@ -70,9 +70,7 @@ def known_labels(*, dataset: str, seeds: int, device: str, out: Path) -> None:
     }
     for metric, words in METRICS.items():
         say(f"Rows with {words}\n")
-        for line in compare("revealed", cells[metric], PAIRS):
-            say(line)
-        say()
+        say(f"{compare('revealed', cells[metric], PAIRS)}\n")
     for line in IN_WORDS:
         say(line)
     study.tell_protocol()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -162,45 +162,33 @@ def longer_for(share: float) -> Callable[[LabelClassifier], Changes]:
     return lambda made: variants.longer(made, min(LONGEST, 1 / share))
 
 
-def compare(corner: str, cells: Cells, pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield a table for each decoding: cells down, methods and their differences across.
+def compare(corner: str, cells: Cells, pairs: Sequence[tuple[str, str]]) -> str:
+    """Lay out cells down, and methods and their differences across, by either decoding.
 
     Args:
         corner: what the cells are.
         cells: the scores.
         pairs: the methods whose difference is the point.
 
-    >>> scores = {"threshold": [40.0, 42.0], "expected_f1": [43.0, 44.0]}
-    >>> more = {"threshold": [41.0, 42.0], "expected_f1": [43.5, 44.5]}
-    >>> cells = {"10": {"MLP": scores, "SPEN": more}}
-    >>> print("\\n".join(compare("rows", cells, [("SPEN", "MLP")])))
-    Decoding by one threshold
-    <BLANKLINE>
-    | rows | MLP        | SPEN       | SPEN − MLP   |
-    | ---- | ---------- | ---------- | ------------ |
-    | 10   | 41.0 ± 1.4 | 41.5 ± 0.7 | +0.50 ± 0.50 |
-    <BLANKLINE>
-    Decoding by expected F1
-    ...
+    >>> cells = {"10": {"A": {"threshold": [40.0], "expected_f1": [43.0]},
+    ...                        "B": {"threshold": [41.5], "expected_f1": [43.5]}}}
+    >>> print(compare("rows", cells, [("B", "A")]))
+    | rows | one threshold: A | B    | B − A | expected F1: A | B    | B − A |
+    | ---- | ---------------- | ---- | ----- | -------------- | ---- | ----- |
+    | 10   | 40.0             | 41.5 | +1.50 | 43.0           | 43.5 | +0.50 |
     """
     names = list(next(iter(cells.values())))
-    header = [corner, *names, *(f"{one} − {other}" for one, other in pairs)]
-    for count, (decoding, words) in enumerate(DECODING_TITLES.items()):
-        rows = [
-            [
-                title,
-                *(mean_and_deviation(scores[name][decoding]) for name in names),
-                *(difference(scores[a][decoding], scores[b][decoding]) for a, b in pairs),
-            ]
-            for title, scores in cells.items()
-        ]
-        if count:
-            yield ""
-        yield f"Decoding by {words}\n"
-        yield text_table(header, rows)
+    columns = [*names, *(f"{one} − {other}" for one, other in pairs)]
+    header, rows = [corner], [[title] for title in cells]
+    for decoding, words in DECODING_TITLES.items():
+        header += [f"{words}: {columns[0]}", *columns[1:]]
+        for row, scores in zip(rows, cells.values(), strict=True):
+            row += [mean_and_deviation(scores[name][decoding]) for name in names]
+            row += [difference(scores[a][decoding], scores[b][decoding]) for a, b in pairs]
+    return text_table(header, rows)
 
 
-def curves(x: Sequence[float], cells: Cells) -> list[Panel]:
+def curves(x: Sequence[float], cells: Mapping[Any, Mapping[str, Scores]]) -> list[Panel]:
     """Return a panel for each decoding: a line for each method, over the cells."""
     panels: list[Panel] = []
     for decoding, words in DECODING_TITLES.items():
@@ -227,8 +215,7 @@ def learning_curves(*, dataset: str, seeds: int, device: str, out: Path) -> None
         )
         title = f"{100 * share:g} % ({round(share * total):,})"
         cells[title] = {"MLP": scores("mlp"), "SPEN": scores("spen-single")}
-    for line in compare("training rows", cells, [("SPEN", "MLP")]):
-        say(line)
+    say(compare("training rows", cells, [("SPEN", "MLP")]))
     say("\nA share is drawn by its seed; all test rows are predicted. With few rows epochs are")
     say("those of the settings × min(4, 1/share), which keeps the number of steps in hand.")
     study.tell_protocol()
@@ -241,16 +228,18 @@ def width(*, dataset: str, seeds: int, device: str, out: Path) -> None:
     """Compare MLP and SPEN, ours and the paper's, on narrow to wide feature networks."""
     study = Study.open("table1-width", dataset, seeds, device, out)
     panels = []
+    ours: dict[str, dict[str, Scores]] = {}
+    papers: dict[str, dict[str, Scores]] = {}
     for words, dropout in DROPOUT.items():
-        ours = {str(n): _at_width(study, n, words, dropout, papers=False) for n in WIDTHS}
-        papers = {str(n): _at_width(study, n, words, dropout, papers=True) for n in PAPER_WIDTHS}
-        say(f"With the settings' {words}\n" if not dropout else f"With {words}\n")
-        for cells, pair in ((ours, ("SPEN", "MLP")), (papers, ("SPEN, hinge", "MLP, SGD"))):
-            for line in compare("units a layer", cells, [pair]):
-                say(line)
-            say()
-        for panel, other in zip(curves(WIDTHS, ours), curves(PAPER_WIDTHS, papers), strict=True):
+        mine = {n: _at_width(study, n, words, dropout, papers=False) for n in WIDTHS}
+        theirs = {n: _at_width(study, n, words, dropout, papers=True) for n in PAPER_WIDTHS}
+        for panel, other in zip(curves(WIDTHS, mine), curves(PAPER_WIDTHS, theirs), strict=True):
             panels.append((f"{words}, {panel[0]}", panel[1] | other[1]))
+        ours |= {f"{n:,}, {words}": scores for n, scores in mine.items()}
+        papers |= {f"{n:,}, {words}": scores for n, scores in theirs.items()}
+    for cells, pair in ((ours, ("SPEN", "MLP")), (papers, ("SPEN, hinge", "MLP, SGD"))):
+        say(f"{compare('units a layer', cells, [pair])}\n")
+    say("The dropout is that of the settings.")
     say('"MLP, SGD" is the stage that the paper\'s recipe trains first, and the hinge starts from.')
     study.tell_protocol()
     path = study.records.folder / "width"
