@@ -154,5 +154,8 @@ class TagPredictor:
 
     def _barred(self, context: Context) -> Problem:
         """Return a chain that says what is forbidden, and nothing else."""
-        chain = ChainEnergy(self.n_classes, self.in_force.forbidden)
-        return chain.to(self.model.reference).bind(context)
+        return self._rules_alone.to(self.model.reference).bind(context)
+
+    @cached_property
+    def _rules_alone(self) -> ChainEnergy:
+        return ChainEnergy(self.n_classes, self.in_force.forbidden)
