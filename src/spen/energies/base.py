@@ -132,6 +132,14 @@ class Problem(ABC):
         """Learned factors of a rule's step size, (steps,), or None; see ``StepRates``."""
         return None
 
+    def settle(self) -> Problem:
+        """Return the same problem for many steps: what does not depend on y is computed already.
+
+        It is asked only about y that are zero where there is no position, and nobody looks at its
+        gradient there.
+        """
+        return self
+
     def merge(self, other: Problem) -> Problem | None:
         """Return the sum as one problem of the same kind, or None where that cannot be."""
         return None
@@ -168,11 +176,14 @@ class SumProblem(Problem):
         self.mask = next((mask for mask in masks if mask is not None), None)
 
     def value(self, y: Tensor) -> Tensor:
-        return torch.stack([term.value(y) for term in self.terms]).sum(0)
+        return _sum([term.value(y) for term in self.terms])
+
+    def gradient(self, y: Tensor) -> Tensor:
+        return _sum([term.gradient(y) for term in self.terms])
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
         values, gradients = zip(*(term.value_and_gradient(y) for term in self.terms), strict=True)
-        return torch.stack(values).sum(0), torch.stack(gradients).sum(0)
+        return _sum(values), _sum(gradients)
 
     def select(self, rows: Tensor) -> SumProblem:
         return SumProblem([term.select(rows) for term in self.terms])
@@ -189,7 +200,10 @@ class SumProblem(Problem):
         return add_problems([term.without_entropy() for term in self.terms])
 
     def flips(self, y: Tensor) -> Tensor:
-        return functools.reduce(torch.add, [term.flips(y) for term in self.terms])
+        return _sum([term.flips(y) for term in self.terms])
+
+    def settle(self) -> Problem:
+        return add_problems([term.settle() for term in self.terms])
 
     @property
     def is_smooth(self) -> bool:
@@ -197,7 +211,8 @@ class SumProblem(Problem):
 
     @property
     def is_convex(self) -> bool:
-        return all(term.is_convex for term in self.terms)
+        # Forms last: they look at their numbers, for which a GPU's host waits.
+        return all(term.is_convex for term in sorted(self.terms, key=lambda t: t.form is not None))
 
     @property
     def step_rates(self) -> Tensor | None:
@@ -210,7 +225,11 @@ class SumProblem(Problem):
 def total(tensors: Sequence[Tensor | None]) -> Tensor | None:
     """Add optional tensors; None counts as zero."""
     present = [tensor for tensor in tensors if tensor is not None]
-    return functools.reduce(torch.add, present) if present else None
+    return _sum(present) if present else None
+
+
+def _sum(tensors: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, tensors)
 
 
 def add_problems(problems: Sequence[Problem]) -> Problem:

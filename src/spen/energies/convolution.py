@@ -139,6 +139,13 @@ class WindowProblem(RecordProblem):
     mask: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
     with_rows = ("offsets", "mask")
 
+    def settle(self) -> WindowProblem:
+        """Return the problem with a readout for each position: zero where there is none."""
+        readout = self.readout * self.mask[:, :, None]
+        offsets = at_positions(self.offsets, self.mask)
+        rest = self.measurements, readout, self.nonlinearity, self.mask
+        return SettledWindows(offsets, *rest)
+
     def value(self, y: Tensor) -> Tensor:
         return self._value(self._measure(y))
 
@@ -151,7 +158,7 @@ class WindowProblem(RecordProblem):
 
     def _measure(self, y: Tensor) -> Tensor:
         """Return what the window at each position measures, (n, T, m)."""
-        positions = at_positions(y, self.mask).reshape(*self.mask.shape, -1)
+        positions = self._at_positions(y).reshape(*self.mask.shape, -1)
         seen = windows_of(positions, self.measurements.shape[1], self._behind)
         return F.linear(seen, self.measurements.flatten(1)) + self.offsets
 
@@ -160,17 +167,33 @@ class WindowProblem(RecordProblem):
         return self.measurements.shape[1] // 2
 
     def _value(self, measured: Tensor) -> Tensor:
-        each = at_positions(self.nonlinearity.value(measured) * self.readout, self.mask)
+        each = self._at_positions(self.nonlinearity.value(measured) * self.readout)
         return sum_positions(each.flatten(1), self.mask.shape[1])
 
     def _gradient(self, measured: Tensor) -> Tensor:
-        slopes = at_positions(self.nonlinearity.derivative(measured) * self.readout, self.mask)
+        slopes = self._at_positions(self.nonlinearity.derivative(measured) * self.readout)
         gradient = said_to_windows(slopes, self.measurements, self._behind)
-        return at_positions(gradient, self.mask).flatten(1)
+        return self._at_positions(gradient).flatten(1)
+
+    def _at_positions(self, values: Tensor) -> Tensor:
+        return at_positions(values, self.mask)
 
     @property
     def is_smooth(self) -> bool:
         return self.nonlinearity.is_smooth
+
+
+@dataclass(frozen=True)
+class SettledWindows(WindowProblem):
+    """The same with a readout for each position, (n, T, m), and nothing else to leave out."""
+
+    with_rows = ("offsets", "readout", "mask")
+
+    def settle(self) -> SettledWindows:
+        return self
+
+    def _at_positions(self, values: Tensor) -> Tensor:
+        return values
 
 
 def windows_of(positions: Tensor, window: int, behind: int) -> Tensor:

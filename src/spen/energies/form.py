@@ -185,18 +185,20 @@ class Form(RecordProblem):
     """Says which entropy H is; set exactly when τ is."""
     mask: Tensor | None = None
     """(n, T) where there are positions, whose columns count; None without positions."""
+    settled: bool = False
+    """Whether columns without a position are left alone (see ``Problem.settle``)."""
     with_rows = ("linear", "constant", "quadratic", "tau")
 
     def value(self, y: Tensor) -> Tensor:
-        y = at_positions(y, self.mask)
+        y = self._at_positions(y)
         return self._value(y, self._measure(y))
 
     def gradient(self, y: Tensor) -> Tensor:
-        y = at_positions(y, self.mask)
+        y = self._at_positions(y)
         return self._gradient(y, self._measure(y))
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        y = at_positions(y, self.mask)
+        y = self._at_positions(y)
         measured = self._measure(y)
         return self._value(y, measured), self._gradient(y, measured)
 
@@ -215,9 +217,7 @@ class Form(RecordProblem):
         return [linear(y, block.measurements) + block.bias for block in self.blocks]
 
     def _value(self, y: Tensor, measured: list[Tensor]) -> Tensor:
-        value = y.new_zeros(y.shape[0])
-        if self.constant is not None:
-            value = value + self.constant
+        value = y.new_zeros(y.shape[0]) if self.constant is None else self.constant
         if self.linear is not None:
             value = value + self._sum(self.linear * y)
         if self.quadratic is not None:
@@ -237,7 +237,10 @@ class Form(RecordProblem):
             gradient = gradient + linear(slopes, block.measurements.mT)
         if self.tau is not None and self.domain is not None:
             gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
-        return at_positions(gradient, self.mask)
+        return self._at_positions(gradient)
+
+    def _at_positions(self, values: Tensor) -> Tensor:
+        return values if self.settled else at_positions(values, self.mask)
 
     def _sum(self, terms: Tensor) -> Tensor:
         return terms.sum(1) if self.mask is None else sum_positions(terms, self.mask.shape[1])
@@ -260,6 +263,9 @@ class Form(RecordProblem):
         blocks = tuple(block.of_labels(chosen) for block in self.blocks)
         domain = None if self.domain is None else UnitBox(chosen.shape[1])
         return replace(self, **terms, blocks=blocks, domain=domain)
+
+    def settle(self) -> Form:
+        return replace(self, settled=True)
 
     @property
     def form(self) -> Form:
@@ -291,7 +297,8 @@ class Form(RecordProblem):
             sums[name] = sums[name] + term if name in sums else term
         domain = self.domain or other.domain
         mask = other.mask if self.mask is None else self.mask
-        return Form(**sums, blocks=self.blocks + other.blocks, domain=domain, mask=mask)
+        blocks, settled = self.blocks + other.blocks, self.settled and other.settled
+        return Form(**sums, blocks=blocks, domain=domain, mask=mask, settled=settled)
 
     def stack(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):
