@@ -74,6 +74,13 @@ def test_kernels_say_what_tensor_operations_say(
     places, scores = viterbi._best_taggings(chain, 1)
     torch.testing.assert_close(best, scores[:, 0])
     assert torch.equal(tags, places[:, 0].masked_fill(~mask, 0))
+    n = 1 + seed % 5
+    lists, scores = chains.best_lists(unary, pairs, lengths, n)
+    places, wanted = viterbi._best_taggings(chain, n)
+    torch.testing.assert_close(scores, wanted)
+    there = (wanted > -torch.inf)[:, :, None] & mask[:, None]
+    assert torch.equal(lists.where(there, 0), places.where(there, 0))
+    assert not lists.masked_fill(mask[:, None], 0).any()
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="there is no GPU here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,9 +68,8 @@ class Viterbi(Inference):
             kernel(scores, tables, chain.lengths.numpy(), tags.numpy(), best.numpy())
             backend = "chain-numba"
         chain.check_possible(best)
-        y = chain.vertices(tags)
-        energy = problem.value(y)
-        return _ended(chain, y, energy, backend)
+        energy = chain.constant - chain.unless_nan(best)
+        return _ended(chain, chain.vertices(tags), energy, backend)
 
     @torch.no_grad()
     def best(self, problem: Problem, domain: Domain, n: int, known: Tensor | None = None) -> NBest:
@@ -171,7 +171,8 @@ class ForwardBackward(Inference):
 
 
 def _ended(chain: Chain, y: Tensor, energy: Tensor, backend: str) -> Solution:
-    finite = energy.isfinite()
+    energy = energy.to(y)
+    finite = energy.abs() < torch.inf
     return Solution(
         y=y,
         energy=energy,
@@ -202,7 +203,7 @@ class Chain:
     pairs: Tensor
     mask: Tensor
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """(n,) how many positions each row has."""
         return self.mask.sum(1)
@@ -213,6 +214,11 @@ class Chain:
         mask = self.mask if tags.ndim == 2 else self.mask[:, None]
         taken = tags[..., None] == torch.arange(self.unary.shape[2], device=tags.device)
         return (taken & mask[..., None]).to(self.unary.dtype).flatten(-2)
+
+    def unless_nan(self, best: Tensor) -> Tensor:
+        """Return best scores (n, …), nan where a score of the row is: kernels pass it over."""
+        whole = self.unary.sum((1, 2)) + self.pairs.sum((1, 2, 3))
+        return best.masked_fill(whole.isnan().reshape(-1, *(1,) * (best.ndim - 1)), torch.nan)
 
     def check_possible(self, best: Tensor) -> None:
         """Raise where known classes and forbidden transitions leave no tagging of a row."""
@@ -476,6 +482,9 @@ def best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
 
     Each class of a position keeps the n best ways to it. Where there are fewer, scores are −inf.
     """
+    if on_gpu.knows_chains(chain.unary):
+        tags, best = on_gpu.best_lists(chain.unary, chain.pairs, chain.lengths, n)
+        return tags, chain.unless_nan(best)
     kernel = machine_code(chains.best_lists, chains.list_types)
     if kernel is None or chain.unary.device.type != "cpu" or chain.unary.isnan().any():
         return _best_taggings(chain, n)

@@ -118,3 +118,66 @@ def best_paths(
         tl.store(tags + row * longest + t, tag.to(tl.int64))
         if t > 0:
             tag = tl.load(came_from + first + t * n_classes + tag)
+
+
+@triton.jit
+def best_lists(
+    unary, tables, lengths, lists, came_from, tags, best, longest, n_classes, of_row, of_position,
+    n, WIDTH: tl.constexpr, PLACES: tl.constexpr,
+):  # fmt: skip
+    """Fill tags (rows, n, T) with the n best taggings, the best first, and best (rows, n).
+
+    Each class of a position keeps the n best ways to it, in their order (lists); those of the next
+    are merged from such lists, by the heads of what is left of each.
+    """
+    row, k = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
+    length, real = tl.load(lengths + row), k < n_classes
+    all_lists = n_classes * n
+    at, own = row * longest * n_classes + k, lists + row * 2 * all_lists
+    ways = came_from + row * longest * all_lists
+    reached = tl.load(unary + at, mask=real, other=float("-inf"))
+    nothing = tl.full([WIDTH], float("-inf"), reached.dtype)
+    for place in range(0, n):
+        tl.store(own + k * n + place, tl.where(place == 0, reached, nothing), mask=real)
+    for t in range(1, length):
+        # What one thread has written another reads.
+        tl.debug_barrier()
+        table = tables + row * of_row + (t - 1) * of_position
+        before, after = own + (t - 1) % 2 * all_lists, own + t % 2 * all_lists
+        at += n_classes
+        here = tl.load(unary + at, mask=real, other=float("-inf"))
+        first = tl.load(before + k * n, mask=real, other=float("-inf"))
+        heads = first[:, None] + _table(table, 0, k, n_classes)
+        taken = tl.zeros([WIDTH, WIDTH], tl.int32)
+        for place in range(0, n):
+            origin = tl.argmax(heads, 0).to(tl.int32)
+            is_origin = k[:, None] == origin[None, :]
+            which = tl.sum(tl.where(is_origin, taken, 0), 0)
+            tl.store(after + k * n + place, tl.max(heads, 0) + here, mask=real)
+            tl.store(ways + t * all_lists + k * n + place, origin * n + which, mask=real)
+            left = real & (which + 1 < n)
+            behind = tl.load(before + origin * n + which + 1, mask=left, other=float("-inf"))
+            behind += tl.load(table + origin * n_classes + k, mask=real, other=float("-inf"))
+            heads = tl.where(is_origin, behind[None, :], heads)
+            taken += is_origin.to(tl.int32)
+    tl.debug_barrier()
+    after = own + (length - 1) % 2 * all_lists
+    heads, taken = (
+        tl.load(after + k * n, mask=real, other=float("-inf")),
+        tl.zeros([WIDTH], tl.int32),
+    )
+    places = tl.arange(0, PLACES)
+    way = tl.zeros([PLACES], tl.int32)
+    for place in range(0, n):
+        tag = tl.argmax(heads, 0).to(tl.int32)
+        which = tl.sum(tl.where(k == tag, taken, 0), 0)
+        tl.store(best + row * n + place, tl.max(heads, 0))
+        way = tl.where(places == place, tag * n + which, way)
+        behind = tl.load(after + tag * n + which + 1, mask=which + 1 < n, other=float("-inf"))
+        heads = tl.where(k == tag, behind, heads)
+        taken += (k == tag).to(tl.int32)
+    for back in range(0, length):
+        t = length - 1 - back
+        tl.store(tags + (row * n + places) * longest + t, (way // n).to(tl.int64), mask=places < n)
+        if t > 0:
+            way = tl.load(ways + t * all_lists + way, mask=places < n, other=0)

@@ -99,6 +99,30 @@ def best_paths(unary: Tensor, pairs: Tensor, lengths: Tensor) -> tuple[Tensor, T
     return tags, best
 
 
+def best_lists(unary: Tensor, pairs: Tensor, lengths: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the n best taggings of each row, the best first, and their scores, (rows, n, T) and
+    (rows, n): −inf where there are fewer. Beyond the end of a row tags are 0.
+
+    Args:
+        unary: as in ``sum_forwards``.
+        pairs: as there.
+        lengths: as there.
+        n: how many.
+    """
+    from spen.kernels.cuda import chain_loops
+
+    unary, pairs = unary.contiguous(), pairs.contiguous()
+    rows, longest, classes = unary.shape
+    # Of the position that is reached, and of the one before.
+    lists = unary.new_empty(rows, 2, classes, n)
+    came_from = torch.empty(rows, longest, classes, n, dtype=torch.int32, device=unary.device)
+    tags = torch.zeros(rows, n, longest, dtype=torch.int64, device=unary.device)
+    best = unary.new_empty(rows, n)
+    arguments = (unary, pairs, lengths, lists, came_from, tags, best, *_sizes(unary, pairs), n)
+    _launch(chain_loops.best_lists, unary, arguments, {"PLACES": 1 << (n - 1).bit_length()})
+    return tags, best
+
+
 def _sizes(unary: Tensor, pairs: Tensor) -> tuple[int, ...]:
     """Return T, K, and how far apart the tables of rows and of positions are; 0 if shared."""
     _, longest, classes = unary.shape
