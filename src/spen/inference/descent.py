@@ -186,6 +186,7 @@ class Descent(Inference):
         start: Tensor | None = None,
         known: Tensor | None = None,
         backward: Backward | None = None,
+        inside: bool = False,
     ) -> Solution:
         """Minimise each example's energy, as ``Inference.solve``.
 
@@ -195,11 +196,12 @@ class Descent(Inference):
             start: (n, L) where to begin; None is the domain's centre.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             backward: how this solution is differentiated, instead of the descent's own way.
+            inside: whether the start is known to lie in the domain; if not, it is projected.
         """
         like = problem.rows_like
         if start is None:
             start = domain.uniform(like[:1]).expand(like.shape[0], -1)
-        else:
+        elif not inside:
             domain.check_shape(start, like.shape[0], "start")
             start = domain.project(start.to(like))
         known = held_labels(domain, known, like, problem.mask)
@@ -207,8 +209,12 @@ class Descent(Inference):
             task, chosen = shortened(Task(problem, domain, start, known), self.shortlist)
             found = replace(self, shortlist=None).solve(*task, backward)
             return lengthened(found, chosen, domain.size)
-        found = (backward or self.backward).run(self, Task(problem, domain, start, known))
-        return _add_gap(found, problem, domain, known)
+        return self._solve(Task(problem, domain, start, known), backward)
+
+    def _solve(self, task: Task, backward: Backward | None) -> Solution:
+        """Minimise a task, whose start lies in its domain."""
+        found = (backward or self.backward).run(self, task)
+        return _add_gap(found, task.problem, task.domain, task.known)
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
@@ -224,6 +230,8 @@ class Descent(Inference):
         finished: list[Work] = []
         check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
         freezes = stopping.scope == "example"
+        # All steps are made, by whatever rows: nobody need be asked.
+        never_ends = stopping.objective_rtol == stopping.iterate_atol == 0
         step, dropped_converged = 0, 0
         by_compiler = self.backend == "compiled"
         advance = compiled(Work.advance) if by_compiler else Work.advance
@@ -235,7 +243,7 @@ class Descent(Inference):
                 # A frozen example stands still in its trace.
                 y = torch.where(moving[:, None], work.y, trace[-1][0])
                 trace.append((y, torch.where(moving, work.value, trace[-1][1])))
-            if step % check_every:
+            if never_ends or step % check_every:
                 continue
             running = work.status == Status.RUNNING
             counts = torch.stack([running, work.status == Status.CONVERGED]).sum(1)
@@ -301,7 +309,7 @@ def solve_through(
     trace: bool = False,
 ) -> Solution:
     """Minimise so that the solution can be differentiated: by the descent's own ``backward``, or
-    where that is Detached through all of its steps."""
+    where that is Detached through all of its steps. A start must lie in the domain."""
     if not isinstance(inference, Descent):
         raise InputError(
             "This objective differentiates the steps of a Descent; "
@@ -309,4 +317,4 @@ def solve_through(
         )
     backward = Unrolled() if isinstance(inference.backward, Detached) else None
     descent = replace(inference, trace=True) if trace else inference
-    return descent.solve(problem, domain, start, known, backward)
+    return descent.solve(problem, domain, start, known, backward, inside=True)
