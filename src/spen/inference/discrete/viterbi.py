@@ -413,7 +413,7 @@ class _SumOnGpu:
 
     def marginals(self, weights: Tensor, of_pairs: bool) -> tuple[Tensor, Tensor | None]:
         """Return weighted marginals of positions, and of pairs, summed where these are shared."""
-        found = (self.unary, self.pairs, self.lengths, self.forward, self.logs)
+        found = (self.unary, self.pairs, self.lengths, self.forward)
         return on_gpu.sum_backwards(*found, weights, of_pairs)
 
 

@@ -2,7 +2,8 @@
 its last, the scores of its classes in registers.
 
 Sums over taggings are made in logarithms, with the largest taken out at each position, so that any
-scores are within range. What is not there is −inf.
+scores are within range. What the position before came to is taken out as well: logarithms that grew
+along a row would lose with every position digits that marginals want. What is not there is −inf.
 """
 
 # Triton reads these functions; its annotations describe neither its types nor its branches.
@@ -34,26 +35,32 @@ def sum_forwards(
     unary, tables, lengths, forward, logs, longest, n_classes, of_row, of_position,
     WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Fill forward (n, T, K) and logs (n,): what ends in each class of each position, and all."""
+    """Fill forward (n, T, K) and logs (n,): what ends in each class of each position, up to a
+    factor of the position, and all."""
     row, k = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     length, real = tl.load(lengths + row), k < n_classes
     at = row * longest * n_classes + k
     reached = tl.load(unary + at, mask=real, other=float("-inf"))
     tl.store(forward + at, reached, mask=real)
-    table = _table(tables, row * of_row, k, n_classes)
+    table, taken_out = _table(tables, row * of_row, k, n_classes), tl.full((), 0.0, tl.float64)
     for t in range(1, length):
         if of_position > 0:
             table = _table(tables, row * of_row + (t - 1) * of_position, k, n_classes)
         at += n_classes
         here = tl.load(unary + at, mask=real, other=float("-inf"))
-        reached = _log_sum(reached[:, None] + table, 0) + here
+        # Of the position before, so that nothing waits for it.
+        largest = tl.max(reached, 0)
+        largest = tl.where(largest == float("-inf"), 0.0, largest)
+        reached = _log_sum(reached[:, None] + table, 0) + (here - largest)
+        taken_out += largest.to(tl.float64)
         tl.store(forward + at, reached, mask=real)
-    tl.store(logs + row, _log_sum(reached, 0))
+    whole = taken_out + _log_sum(reached, 0).to(tl.float64)
+    tl.store(logs + row, whole.to(reached.dtype))
 
 
 @triton.jit
 def sum_backwards(
-    unary, tables, lengths, forward, logs, weights, marginals, pairs,
+    unary, tables, lengths, forward, weights, marginals, pairs,
     longest, n_classes, of_row, of_position, pairs_of_row, pairs_of_position,
     WIDTH: tl.constexpr, OF_PAIRS: tl.constexpr,
 ):  # fmt: skip
@@ -61,13 +68,14 @@ def sum_backwards(
     neighbours, or summed over the positions of each row."""
     row, k = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     length, real = tl.load(lengths + row), k < n_classes
-    log, weight = tl.load(logs + row), tl.load(weights + row)
+    weight = tl.load(weights + row)
     at = (row * longest + length - 1) * n_classes + k
     before = tl.load(forward + at, mask=real, other=float("-inf"))
+    log = _log_sum(before, 0)
     tl.store(marginals + at, tl.exp(before - log) * weight, mask=real)
     table = _table(tables, row * of_row, k, n_classes)
     behind = tl.where(real, 0.0, float("-inf")).to(before.dtype)
-    within, both = k[:, None] * n_classes + k[None, :], real[:, None] & real[None, :]
+    within, square = k[:, None] * n_classes + k[None, :], real[:, None] & real[None, :]
     together = tl.zeros([WIDTH, WIDTH], before.dtype)
     for back in range(1, length):
         t = length - back
@@ -76,17 +84,21 @@ def sum_backwards(
         ahead = table + (tl.load(unary + at, mask=real, other=float("-inf")) + behind)[None, :]
         at -= n_classes
         before = tl.load(forward + at, mask=real, other=float("-inf"))
+        # As before, by what the position behind came to.
+        behind = _log_sum(ahead, 1) - log
+        both = before + behind
+        new_log = _log_sum(both, 0)
+        tl.store(marginals + at, tl.exp(both - new_log) * weight, mask=real)
         if OF_PAIRS:
-            share = tl.exp(before[:, None] + ahead - log) * weight
+            share = tl.exp((before - log - new_log)[:, None] + ahead) * weight
             if pairs_of_position > 0:
                 place = row * pairs_of_row + (t - 1) * pairs_of_position + within
-                tl.store(pairs + place, share, mask=both)
+                tl.store(pairs + place, share, mask=square)
             else:
                 together += share
-        behind = _log_sum(ahead, 1)
-        tl.store(marginals + at, tl.exp(before + behind - log) * weight, mask=real)
+        log = new_log
     if OF_PAIRS and pairs_of_position == 0:
-        tl.store(pairs + row * pairs_of_row + within, together, mask=both)
+        tl.store(pairs + row * pairs_of_row + within, together, mask=square)
 
 
 @triton.jit

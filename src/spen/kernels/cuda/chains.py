@@ -25,7 +25,8 @@ def knows_chains(unary: Tensor) -> bool:
 
 
 def sum_forwards(unary: Tensor, pairs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what ends in each class of each position, in logarithms, and all, (n, T, K) and (n,).
+    """Return what ends in each class of each position, and all, in logarithms: (n, T, K), where
+    each position lacks a number of its own, and (n,).
 
     Args:
         unary: (n, T, K) scores of positions.
@@ -46,7 +47,6 @@ def sum_backwards(
     pairs: Tensor,
     lengths: Tensor,
     forward: Tensor,
-    logs: Tensor,
     weights: Tensor,
     of_pairs: bool,
 ) -> tuple[Tensor, Tensor | None]:
@@ -58,7 +58,6 @@ def sum_backwards(
         pairs: as there.
         lengths: as there.
         forward: what that found.
-        logs: what that found.
         weights: (n,) what the marginals of each row are multiplied by.
         of_pairs: whether those of pairs are wanted.
     """
@@ -72,7 +71,7 @@ def sum_backwards(
         together = unary.new_zeros(rows, 1 if shared else longest - 1, classes, classes)
     apart = classes * classes
     sizes = (*_sizes(unary, pairs), together.shape[-3] * apart if of_pairs else 0)
-    arguments = (unary, pairs, lengths, forward, logs, weights.contiguous(), found, together)
+    arguments = (unary, pairs, lengths, forward, weights.contiguous(), found, together)
     arguments = (*arguments, *sizes, 0 if shared else apart)
     _launch(chain_loops.sum_backwards, unary, arguments, {"OF_PAIRS": of_pairs})
     if not of_pairs:
