@@ -17,9 +17,16 @@ import triton.language as tl
 @triton.jit
 def _log_sum(values, axis: tl.constexpr):
     """Return the logarithm of the sum of exponentials along an axis; −inf where all are."""
+    shares, largest = _shares(values, axis)
+    return tl.log(tl.sum(shares, axis)) + largest
+
+
+@triton.jit
+def _shares(values, axis: tl.constexpr):
+    """Return exponentials as shares of the largest along an axis, and the logarithm of that."""
     largest = tl.max(values, axis)
     largest = tl.where(largest == float("-inf"), 0.0, largest)
-    return tl.log(tl.sum(tl.exp(values - tl.expand_dims(largest, axis)), axis)) + largest
+    return tl.exp(values - tl.expand_dims(largest, axis)), largest
 
 
 @triton.jit
@@ -84,13 +91,15 @@ def sum_backwards(
         ahead = table + (tl.load(unary + at, mask=real, other=float("-inf")) + behind)[None, :]
         at -= n_classes
         before = tl.load(forward + at, mask=real, other=float("-inf"))
-        # As before, by what the position behind came to.
-        behind = _log_sum(ahead, 1) - log
+        shares, largest = _shares(ahead, 1)
+        # What the position behind came to is taken out.
+        largest -= log
+        behind = tl.log(tl.sum(shares, 1)) + largest
         both = before + behind
         new_log = _log_sum(both, 0)
         tl.store(marginals + at, tl.exp(both - new_log) * weight, mask=real)
         if OF_PAIRS:
-            share = tl.exp((before - log - new_log)[:, None] + ahead) * weight
+            share = shares * (tl.exp(before + largest - new_log) * weight)[:, None]
             if pairs_of_position > 0:
                 place = row * pairs_of_row + (t - 1) * pairs_of_position + within
                 tl.store(pairs + place, share, mask=square)
