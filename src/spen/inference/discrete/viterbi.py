@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -203,7 +203,7 @@ class Chain:
     pairs: Tensor
     mask: Tensor
 
-    @cached_property
+    @functools.cached_property
     def lengths(self) -> Tensor:
         """(n,) how many positions each row has."""
         return self.mask.sum(1)
@@ -291,7 +291,7 @@ def read_chain(
         pairs = like.new_zeros(1, 1, domain.n_classes, domain.n_classes)
     unary = unary.reshape(shape)
     if ends:
-        start, end = map(total, zip(*ends, strict=True))
+        start, end = (functools.reduce(torch.add, each) for each in zip(*ends, strict=True))
         is_last = (mask & ~F.pad(mask[:, 1:], (0, 1)))[:, :, None]
         # At rows of one position both come together.
         unary = unary + is_last * end
