@@ -214,7 +214,7 @@ class SPEN(nn.Module):
             if isinstance(term, LocalEnergy | ChainEnergy)
         ]
         domain = self.domain.of_batch(context)
-        return ForwardBackward().solve(add_problems(chain), domain, known=context.known).y
+        return ForwardBackward().marginals(add_problems(chain), domain, context.known)
 
     def _output_of(self, scores: Tensor) -> Tensor:
         return self.domain.to_primal(-scores).detach()

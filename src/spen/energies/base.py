@@ -237,13 +237,21 @@ def add_problems(problems: Sequence[Problem]) -> Problem:
     terms: list[Problem] = []
     for problem in problems:
         for part in problem.terms if isinstance(problem, SumProblem) else (problem,):
-            for index, term in enumerate(terms):
-                if (merged := term.merge(part)) is not None:
-                    terms[index] = merged
-                    break
-            else:
-                terms.append(part)
+            terms = _with_part(terms, part)
     return terms[0] if len(terms) == 1 else SumProblem(terms)
+
+
+def _with_part(terms: Sequence[Problem], part: Problem) -> list[Problem]:
+    """Return terms with one more, which takes the place of the first that it merges with."""
+    kept, place = [], None
+    for term in terms:
+        merged = term.merge(part) or part.merge(term)
+        if merged is None:
+            kept.append(term)
+            continue
+        part, place = merged, len(kept) if place is None else place
+    kept.insert(len(kept) if place is None else place, part)
+    return kept
 
 
 class Energy(nn.Module):

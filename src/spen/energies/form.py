@@ -268,6 +268,11 @@ class Form(RecordProblem):
         return replace(self, settled=True)
 
     @property
+    def is_linear(self) -> bool:
+        """Whether there is nothing but a·y."""
+        return self._row_terms().keys() == {"linear"} and not self.blocks
+
+    @property
     def form(self) -> Form:
         return self
 

@@ -148,13 +148,23 @@ class ForwardBackward(Inference):
         start: Tensor | None = None,
         known: Tensor | None = None,
     ) -> Solution:
+        chain, sums, y = self._sum(problem, domain, known)
+        energy = chain.constant - self.temperature * sums.logs
+        return _ended(chain, y, energy, sums.backend)
+
+    @torch.no_grad()
+    def marginals(self, problem: Problem, domain: Domain, known: Tensor | None = None) -> Tensor:
+        """Return the marginals alone, (n, T K)."""
+        return self._sum(problem, domain, known)[2]
+
+    def _sum(
+        self, problem: Problem, domain: Domain, known: Tensor | None
+    ) -> tuple[Chain, Any, Tensor]:
         chain = read_chain(problem, domain, known, "ForwardBackward", self.temperature)
         sums = sum_of_chain(chain.unary, chain.pairs, chain.mask)
         chain.check_possible(sums.logs)
         marginals, _ = sums.marginals(torch.ones_like(sums.logs), of_pairs=False)
-        y = at_positions(marginals.flatten(1), chain.mask)
-        energy = chain.constant - self.temperature * sums.logs
-        return _ended(chain, y, energy, sums.backend)
+        return chain, sums, at_positions(marginals.flatten(1), chain.mask)
 
     def log_partition(
         self, problem: Problem, domain: Domain, known: Tensor | None = None
