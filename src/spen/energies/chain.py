@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from spen.batch.context import Context
 from spen.batch.positions import at_positions, sum_positions
 from spen.energies.base import Energy, Problem, RecordProblem
-from spen.energies.form import Form
+from spen.energies.form import SettledForm
 from spen.errors import InputError, check_settings, check_whole
 
 OUTSIDE = -1
@@ -190,7 +190,7 @@ class ChainProblem(RecordProblem):
         if self.pairs.ndim == 4:
             return self
         table = self.costs_of_pairs
-        ends = Form(linear=self.costs_of_ends.flatten(1), mask=self.mask, settled=True)
+        ends = SettledForm(linear=self.costs_of_ends.flatten(1), mask=self.mask)
         return ends + NeighbourProblem(torch.cat([table.T, table], 1), self.zeros, self.mask)
 
     @property

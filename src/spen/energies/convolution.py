@@ -12,7 +12,7 @@ from spen.batch.context import Context
 from spen.batch.positions import at_positions, sum_positions
 from spen.energies.base import Energy, Problem, RecordProblem
 from spen.energies.chain import NeighbourProblem, mask_of
-from spen.energies.form import Form, Nonlinearity
+from spen.energies.form import Nonlinearity, SettledForm
 from spen.energies.form import nonlinearity as named_nonlinearity
 from spen.errors import check_settings, check_whole
 from spen.features import fill_fan_in, fill_normal
@@ -222,7 +222,7 @@ class SettledWindows(RecordProblem):
         return self._value(y, *read), self._gradient(*read)
 
     def merge(self, other: Problem) -> Problem | None:
-        if isinstance(other, Form) and other.is_linear and other.linear is not None:
+        if isinstance(other, SettledForm) and other.is_linear and other.linear is not None:
             return replace(self, linear=self.linear + other.linear.reshape(self.linear.shape))
         if isinstance(other, NeighbourProblem) and self._behind and self._behind < self._window - 1:
             before, after = other.table.chunk(2, 1)

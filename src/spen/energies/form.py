@@ -11,7 +11,7 @@ gradient are written once, here, for every energy that has the form.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -185,8 +185,6 @@ class Form(RecordProblem):
     """Says which entropy H is; set exactly when τ is."""
     mask: Tensor | None = None
     """(n, T) where there are positions, whose columns count; None without positions."""
-    settled: bool = False
-    """Whether columns without a position are left alone (see ``Problem.settle``)."""
     with_rows = ("linear", "constant", "quadratic", "tau")
 
     def value(self, y: Tensor) -> Tensor:
@@ -240,7 +238,7 @@ class Form(RecordProblem):
         return self._at_positions(gradient)
 
     def _at_positions(self, values: Tensor) -> Tensor:
-        return values if self.settled else at_positions(values, self.mask)
+        return at_positions(values, self.mask)
 
     def _sum(self, terms: Tensor) -> Tensor:
         return terms.sum(1) if self.mask is None else sum_positions(terms, self.mask.shape[1])
@@ -265,12 +263,9 @@ class Form(RecordProblem):
         return replace(self, **terms, blocks=blocks, domain=domain)
 
     def settle(self) -> Form:
-        return replace(self, settled=True)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether there is nothing but a·y."""
-        return self._row_terms().keys() == {"linear"} and not self.blocks
+        if self.mask is None:
+            return self
+        return SettledForm(**{each.name: getattr(self, each.name) for each in fields(self)})
 
     @property
     def form(self) -> Form:
@@ -302,8 +297,9 @@ class Form(RecordProblem):
             sums[name] = sums[name] + term if name in sums else term
         domain = self.domain or other.domain
         mask = other.mask if self.mask is None else self.mask
-        blocks, settled = self.blocks + other.blocks, self.settled and other.settled
-        return Form(**sums, blocks=blocks, domain=domain, mask=mask, settled=settled)
+        settled = isinstance(self, SettledForm) and isinstance(other, SettledForm)
+        kind = SettledForm if settled else Form
+        return kind(**sums, blocks=self.blocks + other.blocks, domain=domain, mask=mask)
 
     def stack(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):
@@ -319,3 +315,18 @@ class Form(RecordProblem):
         """Return the terms that have rows and are present, by name; the mask is no term."""
         names = (*self.with_rows, "mask") if mask else self.with_rows
         return {name: t for name in names if (t := getattr(self, name)) is not None}
+
+
+class SettledForm(Form):
+    """A form that leaves columns without a position alone (see ``Problem.settle``)."""
+
+    def settle(self) -> SettledForm:
+        return self
+
+    def _at_positions(self, values: Tensor) -> Tensor:
+        return values
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether there is nothing but a·y."""
+        return self._row_terms().keys() == {"linear"} and not self.blocks

@@ -186,7 +186,6 @@ class Descent(Inference):
         start: Tensor | None = None,
         known: Tensor | None = None,
         backward: Backward | None = None,
-        inside: bool = False,
     ) -> Solution:
         """Minimise each example's energy, as ``Inference.solve``.
 
@@ -196,23 +195,33 @@ class Descent(Inference):
             start: (n, L) where to begin; None is the domain's centre.
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             backward: how this solution is differentiated, instead of the descent's own way.
-            inside: whether the start is known to lie in the domain; if not, it is projected.
         """
+        if start is not None:
+            like = problem.rows_like
+            domain.check_shape(start, like.shape[0], "start")
+            start = domain.project(start.to(like))
+        return self._solve_from(start, problem, domain, known, backward)
+
+    def _solve_from(
+        self,
+        start: Tensor | None,
+        problem: Problem,
+        domain: Domain,
+        known: Tensor | None,
+        backward: Backward | None,
+    ) -> Solution:
+        """Minimise from a start that lies in the domain."""
         like = problem.rows_like
         if start is None:
             start = domain.uniform(like[:1]).expand(like.shape[0], -1)
-        elif not inside:
-            domain.check_shape(start, like.shape[0], "start")
-            start = domain.project(start.to(like))
         known = held_labels(domain, known, like, problem.mask)
         if self.shortlist is not None and self.shortlist < domain.size:
             task, chosen = shortened(Task(problem, domain, start, known), self.shortlist)
             found = replace(self, shortlist=None).solve(*task, backward)
             return lengthened(found, chosen, domain.size)
-        return self._solve(Task(problem, domain, start, known), backward)
+        return self._run(Task(problem, domain, start, known), backward)
 
-    def _solve(self, task: Task, backward: Backward | None) -> Solution:
-        """Minimise a task, whose start lies in its domain."""
+    def _run(self, task: Task, backward: Backward | None) -> Solution:
         found = (backward or self.backward).run(self, task)
         return _add_gap(found, task.problem, task.domain, task.known)
 
@@ -317,4 +326,4 @@ def solve_through(
         )
     backward = Unrolled() if isinstance(inference.backward, Detached) else None
     descent = replace(inference, trace=True) if trace else inference
-    return descent.solve(problem, domain, start, known, backward, inside=True)
+    return descent._solve_from(start, problem, domain, known, backward)

@@ -385,14 +385,19 @@ class StructuredDescent(Descent):
         start: Tensor | None = None,
         known: Tensor | None = None,
         backward: Backward | None = None,
-        inside: bool = False,
     ) -> Solution:
-        if not isinstance(domain, Simplex):
-            raise InputError(f"StructuredDescent is for a Simplex, and the domain is {domain}.")
-        if not domain.positions:
-            raise InputError(
-                f"{domain} takes the positions of a batch. Solve over domain.of_batch(context)."
-            )
+        _check_positions(domain)
+        return super().solve(problem, domain, start, known, backward)
+
+    def _solve_from(
+        self,
+        start: Tensor | None,
+        problem: Problem,
+        domain: Domain,
+        known: Tensor | None,
+        backward: Backward | None,
+    ) -> Solution:
+        domain = _check_positions(domain)
         whole, like = ChainMarginals(domain.n_classes, domain.positions), problem.rows_like
         tau, known = problem.entropy_weight, held_labels(domain, known, like, problem.mask)
         lifted = whole.lift(problem.without_entropy())
@@ -405,9 +410,8 @@ class StructuredDescent(Descent):
         if start is None:
             start = whole.uniform(like[:1]).expand(len(like), -1)
         else:
-            domain.check_shape(start, len(like), "start")
-            start = whole.product(start if inside else domain.project(start.to(like)))
-        found = self._solve(Task(lifted, whole, start, known), backward)
+            start = whole.product(start)
+        found = self._run(Task(lifted, whole, start, known), backward)
 
         def tags_of(y: Tensor) -> Tensor:
             return whole.split(y)[0].flatten(1)
@@ -416,3 +420,13 @@ class StructuredDescent(Descent):
             torch.stack([tags_of(y) for y in found.trace.y]), found.trace.energy
         )
         return replace(found, y=tags_of(found.y), trace=trace)
+
+
+def _check_positions(domain: Domain) -> Simplex:
+    if not isinstance(domain, Simplex):
+        raise InputError(f"StructuredDescent is for a Simplex, and the domain is {domain}.")
+    if not domain.positions:
+        raise InputError(
+            f"{domain} takes the positions of a batch. Solve over domain.of_batch(context)."
+        )
+    return domain

@@ -148,23 +148,10 @@ class ForwardBackward(Inference):
         start: Tensor | None = None,
         known: Tensor | None = None,
     ) -> Solution:
-        chain, sums, y = self._sum(problem, domain, known)
+        chain = read_chain(problem, domain, known, "ForwardBackward", self.temperature)
+        sums, y = _marginals(chain)
         energy = chain.constant - self.temperature * sums.logs
         return _ended(chain, y, energy, sums.backend)
-
-    @torch.no_grad()
-    def marginals(self, problem: Problem, domain: Domain, known: Tensor | None = None) -> Tensor:
-        """Return the marginals alone, (n, T K)."""
-        return self._sum(problem, domain, known)[2]
-
-    def _sum(
-        self, problem: Problem, domain: Domain, known: Tensor | None
-    ) -> tuple[Chain, Any, Tensor]:
-        chain = read_chain(problem, domain, known, "ForwardBackward", self.temperature)
-        sums = sum_of_chain(chain.unary, chain.pairs, chain.mask)
-        chain.check_possible(sums.logs)
-        marginals, _ = sums.marginals(torch.ones_like(sums.logs), of_pairs=False)
-        return chain, sums, at_positions(marginals.flatten(1), chain.mask)
 
     def log_partition(
         self, problem: Problem, domain: Domain, known: Tensor | None = None
@@ -178,6 +165,19 @@ class ForwardBackward(Inference):
         logs = _LogPartition.apply(chain.unary, chain.pairs, chain.mask)
         chain.check_possible(logs)
         return logs - chain.constant / self.temperature
+
+
+def marginals_of(problem: Problem, domain: Domain, known: Tensor | None) -> Tensor:
+    """Return the marginals that ``ForwardBackward`` finds, (n, T K), and nothing else."""
+    with torch.no_grad():
+        return _marginals(read_chain(problem, domain, known, "ForwardBackward"))[1]
+
+
+def _marginals(chain: Chain) -> tuple[_SumOfRows | _SumOfLogs | _SumOnGpu, Tensor]:
+    sums = sum_of_chain(chain.unary, chain.pairs, chain.mask)
+    chain.check_possible(sums.logs)
+    marginals, _ = sums.marginals(torch.ones_like(sums.logs), of_pairs=False)
+    return sums, at_positions(marginals.flatten(1), chain.mask)
 
 
 def _ended(chain: Chain, y: Tensor, energy: Tensor, backend: str) -> Solution:
