@@ -86,7 +86,8 @@ class Batch(NamedTuple):
 
     def double(self) -> Batch:
         """Return the same numbers in float64."""
-        return Batch(*(each.detach().double().requires_grad_() for each in self[:4]), self.mask)
+        numbers = [each.detach().double().requires_grad_() for each in self[:-1]]
+        return Batch(*[*numbers, self.mask])
 
 
 Answers = dict[str, Callable[[], tuple[Tensor, ...]]]
