@@ -473,9 +473,9 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     """Raise an error that says which promise an energy breaks, if it breaks one.
 
     Checked in float64, on random rows: shapes; the gradient against autograd; that rows
-    do not depend on each other and ``select`` keeps them; the canonical form against the
-    value; that τ and the rest add up to the whole; type and device (CUDA where there is
-    one); that binding leaves parameters and the global random state alone. On a
+    do not depend on each other, and ``select`` and ``settle`` keep them; the canonical
+    form against the value; that τ and the rest add up to the whole; type and device (CUDA
+    where there is one); that binding leaves parameters and the global random state alone. On a
     ``Simplex(n, positions=None)`` rows have positions, and what stands in the padding of
     a row may not change its numbers.
 
@@ -524,6 +524,7 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     problem = energy.bind(context)
     _check_problem(name, problem, y, domain)
     _check_rows(name, energy, context, problem, y)
+    _check_settled(name, problem, y)
     if mask is not None:
         _check_padding(name, energy, context, problem, y, draw(domain.size))
     unchanged = all(torch.equal(a, b) for a, b in zip(before, energy.parameters(), strict=True))
@@ -567,6 +568,20 @@ def _check_problem(name: str, problem: Problem, y: Tensor, domain: Domain) -> No
         rest = problem.without_entropy().value(y)
         whole = rest + problem.entropy_weight * domain.negative_entropy(y)
         _close(whole, value, f"{name}: without_entropy() and the entropy do not add up.")
+
+
+def _check_settled(name: str, problem: Problem, y: Tensor) -> None:
+    """Compare at y, which is zero where there is no position; gradients there do not count."""
+    value, gradient = problem.value_and_gradient(y)
+    settled, rows = problem.settle(), torch.arange(1, _ROWS)
+    sentence = f"{name}: settle() changes the"
+    for part, some in ((settled, torch.arange(_ROWS)), (settled.select(rows), rows)):
+        point, mask = y[some], take(problem.mask, some)
+        one_value, one_gradient = part.value_and_gradient(point)
+        for found in (one_value, part.value(point)):
+            _close(found, value[some], f"{sentence} value.")
+        for found in (one_gradient, part.gradient(point)):
+            _close(at_positions(found, mask), gradient[some], f"{sentence} gradient.")
 
 
 def _check_rows(name: str, energy: Energy, context: Context, problem: Problem, y: Tensor) -> None:
