@@ -300,7 +300,10 @@ class Simplex(Domain):
         return y.reshape(y.shape[0], y.shape[1] // self.n_classes, self.n_classes)
 
     def to_primal(self, dual: Tensor) -> Tensor:
-        return torch.softmax(self._split(self.clamp_dual(dual)), 2).reshape(dual.shape)
+        return self._softmax(self.clamp_dual(dual))
+
+    def _softmax(self, dual: Tensor) -> Tensor:
+        return torch.softmax(self._split(dual), 2).reshape(dual.shape)
 
     def to_dual(self, y: Tensor) -> Tensor:
         return torch.log(y.clamp_min(_LOWEST**2))
@@ -310,6 +313,15 @@ class Simplex(Domain):
         split = self._split(dual)
         shifted = split - split.amax(2, keepdim=True).detach()
         return shifted.clamp_min(-DUAL_LIMIT).reshape(dual.shape)
+
+    def at_dual(self, dual: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
+        if known is None:
+            dual = self.clamp_dual(dual)
+            return dual, self._softmax(dual)
+        # Not what is nan. What is held has no say in how the others share a position.
+        held = known >= 0
+        dual = self.clamp_dual(dual.masked_fill(held, -1e4))
+        return dual, torch.where(held, known, self._softmax(dual.masked_fill(held, -1e4)))
 
     def project(self, y: Tensor) -> Tensor:
         """Sort, find how many classes stay above zero, and subtract their common excess."""
@@ -378,9 +390,9 @@ class Simplex(Domain):
 
     def hold(self, y: Tensor, known: Tensor) -> Tensor:
         """Set the known classes, and rescale the others so that each position sums to 1."""
-        fixed = ~torch.isnan(self._split(known))
+        fixed = self._split(known) >= 0
         value = torch.nan_to_num(self._split(known), nan=0.0)
-        free = torch.where(fixed, 0.0, self._split(y))
+        free = self._split(y).masked_fill(fixed, 0.0)
         room = 1 - value.sum(2, keepdim=True)
         scale = room / free.sum(2, keepdim=True).clamp_min(torch.finfo(y.dtype).tiny)
         return (value + free * scale).reshape(y.shape)
@@ -403,9 +415,10 @@ def held_labels(
         known = known.to(like)
     if mask is None:
         return None if known is None else domain.complete_known(known)
+    absent = ~mask[:, :, None].expand(-1, -1, domain.size // mask.shape[1]).reshape(len(mask), -1)
     if known is None:
-        known = like.new_full((len(mask), domain.size), torch.nan)
-    absent = ~mask.repeat_interleave(domain.size // mask.shape[1], 1)
+        # Nothing follows from it, and to find that out a GPU would make the host wait.
+        return like.new_full(absent.shape, torch.nan).masked_fill(absent, 0.0)
     return domain.complete_known(known.masked_fill(absent, torch.nan)).masked_fill(absent, 0.0)
 
 

@@ -28,7 +28,7 @@ from spen.features import Features, as_features, evaluating
 from spen.files import module_from_json, module_to_json, under, weights_of, write_tensors
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import Descent
-from spen.inference.discrete.viterbi import ForwardBackward
+from spen.inference.discrete.viterbi import marginals_of
 from spen.kernels.threads import ends_with_python, stop_if_python_ends, threads_for
 from spen.objectives.base import STARTS, Start
 
@@ -214,7 +214,7 @@ class SPEN(nn.Module):
             if isinstance(term, LocalEnergy | ChainEnergy)
         ]
         domain = self.domain.of_batch(context)
-        return ForwardBackward().solve(add_problems(chain), domain, known=context.known).y
+        return marginals_of(add_problems(chain), domain, context.known)
 
     def _output_of(self, scores: Tensor) -> Tensor:
         return self.domain.to_primal(-scores).detach()

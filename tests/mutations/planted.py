@@ -86,7 +86,7 @@ PLANTED = (
     ),
     Planted(
         f"{SRC}/inference/rules.py",
-        "gradient.masked_fill(~self.known.isnan(), 0.0)",
+        "gradient.masked_fill(self.held, 0.0)",
         "gradient",
         "tests/kernels/test_cpu.py::test_all_terms_together_at_any_number_of_labels",
     ),

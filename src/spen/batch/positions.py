@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from spen.batch.limits import VECTOR
@@ -139,8 +140,9 @@ def sum_positions(values: Tensor, positions: int) -> Tensor:
     """
     sums = values.reshape(values.shape[0], positions, values.shape[1] // positions).sum(2)
     while sums.shape[1] > 1:
-        odd = sums[:, sums.shape[1] // 2 * 2 :]
-        sums = torch.cat([sums[:, 0:-1:2] + sums[:, 1::2], odd], 1)
+        if sums.shape[1] % 2:
+            sums = F.pad(sums, (0, 1))
+        sums = sums[:, 0::2] + sums[:, 1::2]
     return sums[:, 0]
 
 

@@ -132,6 +132,14 @@ class Problem(ABC):
         """Learned factors of a rule's step size, (steps,), or None; see ``StepRates``."""
         return None
 
+    def settle(self) -> Problem:
+        """Return the same problem for many steps: what does not depend on y is computed already.
+
+        It is asked only about y that are zero where there is no position, and nobody looks at its
+        gradient there.
+        """
+        return self
+
     def merge(self, other: Problem) -> Problem | None:
         """Return the sum as one problem of the same kind, or None where that cannot be."""
         return None
@@ -168,11 +176,14 @@ class SumProblem(Problem):
         self.mask = next((mask for mask in masks if mask is not None), None)
 
     def value(self, y: Tensor) -> Tensor:
-        return torch.stack([term.value(y) for term in self.terms]).sum(0)
+        return _sum([term.value(y) for term in self.terms])
+
+    def gradient(self, y: Tensor) -> Tensor:
+        return _sum([term.gradient(y) for term in self.terms])
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
         values, gradients = zip(*(term.value_and_gradient(y) for term in self.terms), strict=True)
-        return torch.stack(values).sum(0), torch.stack(gradients).sum(0)
+        return _sum(values), _sum(gradients)
 
     def select(self, rows: Tensor) -> SumProblem:
         return SumProblem([term.select(rows) for term in self.terms])
@@ -189,7 +200,10 @@ class SumProblem(Problem):
         return add_problems([term.without_entropy() for term in self.terms])
 
     def flips(self, y: Tensor) -> Tensor:
-        return functools.reduce(torch.add, [term.flips(y) for term in self.terms])
+        return _sum([term.flips(y) for term in self.terms])
+
+    def settle(self) -> Problem:
+        return add_problems([term.settle() for term in self.terms])
 
     @property
     def is_smooth(self) -> bool:
@@ -197,7 +211,8 @@ class SumProblem(Problem):
 
     @property
     def is_convex(self) -> bool:
-        return all(term.is_convex for term in self.terms)
+        # Forms last: they look at their numbers, for which a GPU's host waits.
+        return all(term.is_convex for term in sorted(self.terms, key=lambda t: t.form is not None))
 
     @property
     def step_rates(self) -> Tensor | None:
@@ -210,7 +225,11 @@ class SumProblem(Problem):
 def total(tensors: Sequence[Tensor | None]) -> Tensor | None:
     """Add optional tensors; None counts as zero."""
     present = [tensor for tensor in tensors if tensor is not None]
-    return functools.reduce(torch.add, present) if present else None
+    return _sum(present) if present else None
+
+
+def _sum(tensors: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(torch.add, tensors)
 
 
 def add_problems(problems: Sequence[Problem]) -> Problem:
@@ -218,13 +237,21 @@ def add_problems(problems: Sequence[Problem]) -> Problem:
     terms: list[Problem] = []
     for problem in problems:
         for part in problem.terms if isinstance(problem, SumProblem) else (problem,):
-            for index, term in enumerate(terms):
-                if (merged := term.merge(part)) is not None:
-                    terms[index] = merged
-                    break
-            else:
-                terms.append(part)
+            terms = _with_part(terms, part)
     return terms[0] if len(terms) == 1 else SumProblem(terms)
+
+
+def _with_part(terms: Sequence[Problem], part: Problem) -> list[Problem]:
+    """Return terms with one more, which takes the place of the first that it merges with."""
+    kept, place = [], None
+    for term in terms:
+        merged = term.merge(part) or part.merge(term)
+        if merged is None:
+            kept.append(term)
+            continue
+        part, place = merged, len(kept) if place is None else place
+    kept.insert(len(kept) if place is None else place, part)
+    return kept
 
 
 class Energy(nn.Module):
@@ -446,9 +473,9 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     """Raise an error that says which promise an energy breaks, if it breaks one.
 
     Checked in float64, on random rows: shapes; the gradient against autograd; that rows
-    do not depend on each other and ``select`` keeps them; the canonical form against the
-    value; that τ and the rest add up to the whole; type and device (CUDA where there is
-    one); that binding leaves parameters and the global random state alone. On a
+    do not depend on each other, and ``select`` and ``settle`` keep them; the canonical
+    form against the value; that τ and the rest add up to the whole; type and device (CUDA
+    where there is one); that binding leaves parameters and the global random state alone. On a
     ``Simplex(n, positions=None)`` rows have positions, and what stands in the padding of
     a row may not change its numbers.
 
@@ -497,6 +524,7 @@ def check_energy(energy: Energy, domain: Domain | None = None, *, seed: int = 0)
     problem = energy.bind(context)
     _check_problem(name, problem, y, domain)
     _check_rows(name, energy, context, problem, y)
+    _check_settled(name, problem, y)
     if mask is not None:
         _check_padding(name, energy, context, problem, y, draw(domain.size))
     unchanged = all(torch.equal(a, b) for a, b in zip(before, energy.parameters(), strict=True))
@@ -540,6 +568,20 @@ def _check_problem(name: str, problem: Problem, y: Tensor, domain: Domain) -> No
         rest = problem.without_entropy().value(y)
         whole = rest + problem.entropy_weight * domain.negative_entropy(y)
         _close(whole, value, f"{name}: without_entropy() and the entropy do not add up.")
+
+
+def _check_settled(name: str, problem: Problem, y: Tensor) -> None:
+    """Compare at y, which is zero where there is no position; gradients there do not count."""
+    value, gradient = problem.value_and_gradient(y)
+    settled, rows = problem.settle(), torch.arange(1, _ROWS)
+    sentence = f"{name}: settle() changes the"
+    for part, some in ((settled, torch.arange(_ROWS)), (settled.select(rows), rows)):
+        point, mask = y[some], take(problem.mask, some)
+        one_value, one_gradient = part.value_and_gradient(point)
+        for found in (one_value, part.value(point)):
+            _close(found, value[some], f"{sentence} value.")
+        for found in (one_gradient, part.gradient(point)):
+            _close(at_positions(found, mask), gradient[some], f"{sentence} gradient.")
 
 
 def _check_rows(name: str, energy: Energy, context: Context, problem: Problem, y: Tensor) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from spen.batch.context import Context
 from spen.batch.positions import at_positions, sum_positions
 from spen.energies.base import Energy, Problem, RecordProblem
+from spen.energies.form import SettledForm
 from spen.errors import InputError, check_settings, check_whole
 
 OUTSIDE = -1
@@ -72,6 +73,8 @@ class ChainEnergy(Energy):
         table[OUTSIDE, OUTSIDE] = False
         # The settings tell it, so it need not be in files.
         self.register_buffer("_forbidden", table, persistent=False)
+        # To look into the table makes a GPU's host wait.
+        self._forbids = len(forbidden) + len(forced) > 0
         self.transitions = nn.Parameter(torch.zeros(n_labels, n_labels))
         self.start = nn.Parameter(torch.zeros(n_labels))
         self.end = nn.Parameter(torch.zeros(n_labels))
@@ -79,8 +82,7 @@ class ChainEnergy(Energy):
     @property
     def forbidden(self) -> Tensor | None:
         """(K + 1, K + 1) True where a transition is forbidden, the outside last; None if none."""
-        table = self.get_buffer("_forbidden")
-        return table if table.any() else None
+        return self.get_buffer("_forbidden") if self._forbids else None
 
     def pairs(self, context: Context) -> Tensor:
         """Return A, (K, K), or one for each two neighbours, (n, T − 1, K, K)."""
@@ -184,6 +186,13 @@ class ChainProblem(RecordProblem):
         value = sum_positions((said * positions).flatten(1), self.mask.shape[1])
         return value + self.zeros, gradient.flatten(1)
 
+    def settle(self) -> Problem:
+        if self.pairs.ndim == 4:
+            return self
+        table = self.costs_of_pairs
+        ends = SettledForm(linear=self.costs_of_ends.flatten(1), mask=self.mask)
+        return ends + NeighbourProblem(torch.cat([table.T, table], 1), self.zeros, self.mask)
+
     @property
     def is_last(self) -> Tensor:
         """(n, T) True at the last position of each row."""
@@ -205,6 +214,35 @@ class ChainProblem(RecordProblem):
             end = end + self.penalty * self.forbidden[:-1, -1]
         last = self.is_last[:, :, None] * end
         return torch.cat([last[:, :1] + start, last[:, 1:]], 1)
+
+
+@dataclass(frozen=True)
+class NeighbourProblem(RecordProblem):
+    """Σ_t y_t·A y_{t+1}, the inner part of a settled ``ChainProblem``.
+
+    Attributes:
+        table: [Aᵀ, A], (K, 2 K): what those before and after say to a position.
+        zeros: (n,).
+        mask: (n, T) True where there is a position.
+    """
+
+    table: Tensor
+    zeros: Tensor
+    mask: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
+    with_rows = ("zeros", "mask")
+
+    def value(self, y: Tensor) -> Tensor:
+        return self.value_and_gradient(y)[0]
+
+    def gradient(self, y: Tensor) -> Tensor:
+        padded = F.pad(y.reshape(*self.mask.shape, -1), (0, 0, 1, 1))
+        around = torch.cat([padded[:, :-2], padded[:, 2:]], 2)
+        return F.linear(around, self.table).flatten(1)
+
+    def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        gradient = self.gradient(y)
+        # Each two neighbours are counted by both.
+        return 0.5 * sum_positions(gradient * y, self.mask.shape[1]), gradient
 
 
 class SkipChainEnergy(Energy):

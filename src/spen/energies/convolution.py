@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from spen.batch.context import Context
 from spen.batch.positions import at_positions, sum_positions
-from spen.energies.base import Energy, RecordProblem
-from spen.energies.chain import mask_of
-from spen.energies.form import Nonlinearity
+from spen.energies.base import Energy, Problem, RecordProblem
+from spen.energies.chain import NeighbourProblem, mask_of
+from spen.energies.form import Nonlinearity, SettledForm
 from spen.energies.form import nonlinearity as named_nonlinearity
 from spen.errors import check_settings, check_whole
 from spen.features import fill_fan_in, fill_normal
@@ -139,6 +139,20 @@ class WindowProblem(RecordProblem):
     mask: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
     with_rows = ("offsets", "mask")
 
+    def settle(self) -> SettledWindows:
+        measured, window, classes = self.measurements.shape
+        nothing = self.measurements.new_zeros(classes, window * classes)
+        return SettledWindows(
+            linear=self.offsets.new_zeros(*self.mask.shape, classes),
+            offsets=at_positions(self.offsets, self.mask),
+            weights=torch.cat([self.measurements.flatten(1), nothing]),
+            # What the window at t says of its m-th position goes to t + m − behind.
+            heard=self.measurements.flip(1).permute(2, 1, 0).reshape(classes, window * measured),
+            readout=self.readout * self.mask[:, :, None],
+            nonlinearity=self.nonlinearity,
+            mask=self.mask,
+        )
+
     def value(self, y: Tensor) -> Tensor:
         return self._value(self._measure(y))
 
@@ -167,6 +181,80 @@ class WindowProblem(RecordProblem):
         slopes = at_positions(self.nonlinearity.derivative(measured) * self.readout, self.mask)
         gradient = said_to_windows(slopes, self.measurements, self._behind)
         return at_positions(gradient, self.mask).flatten(1)
+
+    @property
+    def is_smooth(self) -> bool:
+        return self.nonlinearity.is_smooth
+
+
+@dataclass(frozen=True)
+class SettledWindows(RecordProblem):
+    """Σ_t (a_t + ½ B s_t)·y_t + c_t·g(C s_t + b_t), s_t what the window at t holds: a settled
+    ``WindowProblem`` and the local scores and chain beside it, which look at the same windows.
+
+    Attributes:
+        linear: a, (n, T, K).
+        offsets: b, (n, T, m).
+        weights: C and then B, (m + K, M K).
+        heard: C as positions hear of it, (K, M m): the transpose of measuring.
+        readout: c, (n, T, m), zero where there is no position.
+        nonlinearity: g.
+        mask: (n, T) True where there is a position.
+    """
+
+    linear: Tensor
+    offsets: Tensor
+    weights: Tensor
+    heard: Tensor
+    readout: Tensor
+    nonlinearity: Nonlinearity
+    mask: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
+    with_rows = ("linear", "offsets", "readout", "mask")
+
+    def value(self, y: Tensor) -> Tensor:
+        return self._value(y, *self._read(y))
+
+    def gradient(self, y: Tensor) -> Tensor:
+        return self._gradient(*self._read(y))
+
+    def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        read = self._read(y)
+        return self._value(y, *read), self._gradient(*read)
+
+    def merge(self, other: Problem) -> Problem | None:
+        if isinstance(other, SettledForm) and other.is_linear and other.linear is not None:
+            return replace(self, linear=self.linear + other.linear.reshape(self.linear.shape))
+        if isinstance(other, NeighbourProblem) and self._behind and self._behind < self._window - 1:
+            before, after = other.table.chunk(2, 1)
+            pairs = [torch.zeros_like(before)] * self._window
+            pairs[self._behind - 1], pairs[self._behind + 1] = before, after
+            nothing = torch.zeros_like(self.weights[: self.offsets.shape[2]])
+            return replace(self, weights=self.weights + torch.cat([nothing, torch.cat(pairs, 1)]))
+        return None
+
+    @property
+    def _window(self) -> int:
+        return self.weights.shape[1] // self.linear.shape[2]
+
+    @property
+    def _behind(self) -> int:
+        return self._window // 2
+
+    def _read(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what each window measures (n, T, m), and B times what it holds, (n, T, K)."""
+        seen = windows_of(y.reshape(self.linear.shape), self._window, self._behind)
+        found, measurements = F.linear(seen, self.weights), self.offsets.shape[2]
+        return found[:, :, :measurements] + self.offsets, found[:, :, measurements:]
+
+    def _value(self, y: Tensor, measured: Tensor, said: Tensor) -> Tensor:
+        each = self.nonlinearity.value(measured) * self.readout
+        alone = (self.linear + 0.5 * said) * y.reshape(said.shape)
+        return sum_positions(torch.cat([each, alone], 2).flatten(1), self.mask.shape[1])
+
+    def _gradient(self, measured: Tensor, said: Tensor) -> Tensor:
+        slopes = self.nonlinearity.derivative(measured) * self.readout
+        around = windows_of(slopes, self._window, self._window - 1 - self._behind)
+        return (self.linear + said + F.linear(around, self.heard)).flatten(1)
 
     @property
     def is_smooth(self) -> bool:

@@ -11,7 +11,7 @@ gradient are written once, here, for every energy that has the form.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -188,15 +188,15 @@ class Form(RecordProblem):
     with_rows = ("linear", "constant", "quadratic", "tau")
 
     def value(self, y: Tensor) -> Tensor:
-        y = at_positions(y, self.mask)
+        y = self._at_positions(y)
         return self._value(y, self._measure(y))
 
     def gradient(self, y: Tensor) -> Tensor:
-        y = at_positions(y, self.mask)
+        y = self._at_positions(y)
         return self._gradient(y, self._measure(y))
 
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        y = at_positions(y, self.mask)
+        y = self._at_positions(y)
         measured = self._measure(y)
         return self._value(y, measured), self._gradient(y, measured)
 
@@ -215,9 +215,7 @@ class Form(RecordProblem):
         return [linear(y, block.measurements) + block.bias for block in self.blocks]
 
     def _value(self, y: Tensor, measured: list[Tensor]) -> Tensor:
-        value = y.new_zeros(y.shape[0])
-        if self.constant is not None:
-            value = value + self.constant
+        value = y.new_zeros(y.shape[0]) if self.constant is None else self.constant
         if self.linear is not None:
             value = value + self._sum(self.linear * y)
         if self.quadratic is not None:
@@ -237,7 +235,10 @@ class Form(RecordProblem):
             gradient = gradient + linear(slopes, block.measurements.mT)
         if self.tau is not None and self.domain is not None:
             gradient = gradient + self.tau[:, None] * self.domain.negative_entropy_gradient(y)
-        return at_positions(gradient, self.mask)
+        return self._at_positions(gradient)
+
+    def _at_positions(self, values: Tensor) -> Tensor:
+        return at_positions(values, self.mask)
 
     def _sum(self, terms: Tensor) -> Tensor:
         return terms.sum(1) if self.mask is None else sum_positions(terms, self.mask.shape[1])
@@ -260,6 +261,11 @@ class Form(RecordProblem):
         blocks = tuple(block.of_labels(chosen) for block in self.blocks)
         domain = None if self.domain is None else UnitBox(chosen.shape[1])
         return replace(self, **terms, blocks=blocks, domain=domain)
+
+    def settle(self) -> Form:
+        if self.mask is None:
+            return self
+        return SettledForm(**{each.name: getattr(self, each.name) for each in fields(self)})
 
     @property
     def form(self) -> Form:
@@ -291,7 +297,9 @@ class Form(RecordProblem):
             sums[name] = sums[name] + term if name in sums else term
         domain = self.domain or other.domain
         mask = other.mask if self.mask is None else self.mask
-        return Form(**sums, blocks=self.blocks + other.blocks, domain=domain, mask=mask)
+        settled = isinstance(self, SettledForm) and isinstance(other, SettledForm)
+        kind = SettledForm if settled else Form
+        return kind(**sums, blocks=self.blocks + other.blocks, domain=domain, mask=mask)
 
     def stack(self, other: Problem) -> Form | None:
         if not isinstance(other, Form):
@@ -307,3 +315,18 @@ class Form(RecordProblem):
         """Return the terms that have rows and are present, by name; the mask is no term."""
         names = (*self.with_rows, "mask") if mask else self.with_rows
         return {name: t for name in names if (t := getattr(self, name)) is not None}
+
+
+class SettledForm(Form):
+    """A form that leaves columns without a position alone (see ``Problem.settle``)."""
+
+    def settle(self) -> SettledForm:
+        return self
+
+    def _at_positions(self, values: Tensor) -> Tensor:
+        return values
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether there is nothing but a·y."""
+        return self._row_terms().keys() == {"linear"} and not self.blocks

@@ -128,18 +128,21 @@ class TagPredictor:
             return ForwardBackward().solve(problem, domain, known=context.known)
         return self.objective.predict(self.model, self.inference, context)
 
-    def best(self, context: Context) -> Solution:
-        """Return the best tagging that can be found, among those that are allowed."""
+    def best(self, context: Context) -> Tensor:
+        """Return the best tagging that can be found, among those that are allowed, (n, T K)."""
         if not self.is_chain:
             return self.decoded(self.soft(context).y, context)
         domain = self.model.domain.of_batch(context)
-        return Viterbi().solve(self.chain(context), domain, known=context.known)
+        return Viterbi().solve(self.chain(context), domain, known=context.known).y
 
-    def decoded(self, y: Tensor, context: Context) -> Solution:
+    def decoded(self, y: Tensor, context: Context) -> Tensor:
         """Return the tagging that is allowed and has the largest product of probabilities y."""
         domain = self.model.domain.of_batch(context)
+        if not self.in_force.forbidden:
+            # What is known has probability one already.
+            return domain.round(y)
         problem = Form(linear=-domain.to_dual(y), mask=context.mask) + self._barred(context)
-        return Viterbi().solve(problem, domain, known=context.known)
+        return Viterbi().solve(problem, domain, known=context.known).y
 
     def n_best(self, context: Context, n: int) -> NBest:
         """Return the n best taggings of a chain."""
@@ -154,5 +157,8 @@ class TagPredictor:
 
     def _barred(self, context: Context) -> Problem:
         """Return a chain that says what is forbidden, and nothing else."""
-        chain = ChainEnergy(self.n_classes, self.in_force.forbidden)
-        return chain.to(self.model.reference).bind(context)
+        return self._rules_alone.to(self.model.reference).bind(context)
+
+    @cached_property
+    def _rules_alone(self) -> ChainEnergy:
+        return ChainEnergy(self.n_classes, self.in_force.forbidden)

@@ -231,7 +231,7 @@ class Tagger(BaseEstimator):
         sentences = predictor.read(X)
 
         def tags(context: Context) -> list[list[int]]:
-            y = predictor.best(context).y
+            y = predictor.best(context)
             return y.unflatten(1, (-1, predictor.n_classes)).argmax(2).tolist()
 
         found = predictor.over(sentences, self._known(known, sentences), tags)

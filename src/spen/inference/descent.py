@@ -196,19 +196,34 @@ class Descent(Inference):
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             backward: how this solution is differentiated, instead of the descent's own way.
         """
+        if start is not None:
+            like = problem.rows_like
+            domain.check_shape(start, like.shape[0], "start")
+            start = domain.project(start.to(like))
+        return self._solve_from(start, problem, domain, known, backward)
+
+    def _solve_from(
+        self,
+        start: Tensor | None,
+        problem: Problem,
+        domain: Domain,
+        known: Tensor | None,
+        backward: Backward | None,
+    ) -> Solution:
+        """Minimise from a start that lies in the domain."""
         like = problem.rows_like
         if start is None:
             start = domain.uniform(like[:1]).expand(like.shape[0], -1)
-        else:
-            domain.check_shape(start, like.shape[0], "start")
-            start = domain.project(start.to(like))
         known = held_labels(domain, known, like, problem.mask)
         if self.shortlist is not None and self.shortlist < domain.size:
             task, chosen = shortened(Task(problem, domain, start, known), self.shortlist)
             found = replace(self, shortlist=None).solve(*task, backward)
             return lengthened(found, chosen, domain.size)
-        found = (backward or self.backward).run(self, Task(problem, domain, start, known))
-        return _add_gap(found, problem, domain, known)
+        return self._run(Task(problem, domain, start, known), backward)
+
+    def _run(self, task: Task, backward: Backward | None) -> Solution:
+        found = (backward or self.backward).run(self, task)
+        return _add_gap(found, task.problem, task.domain, task.known)
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
@@ -224,6 +239,8 @@ class Descent(Inference):
         finished: list[Work] = []
         check_every = CHECK_EVERY_ON_GPU if start.is_cuda else 1
         freezes = stopping.scope == "example"
+        # All steps are made, by whatever rows: nobody need be asked.
+        never_ends = stopping.objective_rtol == stopping.iterate_atol == 0
         step, dropped_converged = 0, 0
         by_compiler = self.backend == "compiled"
         advance = compiled(Work.advance) if by_compiler else Work.advance
@@ -235,7 +252,7 @@ class Descent(Inference):
                 # A frozen example stands still in its trace.
                 y = torch.where(moving[:, None], work.y, trace[-1][0])
                 trace.append((y, torch.where(moving, work.value, trace[-1][1])))
-            if step % check_every:
+            if never_ends or step % check_every:
                 continue
             running = work.status == Status.RUNNING
             counts = torch.stack([running, work.status == Status.CONVERGED]).sum(1)
@@ -301,7 +318,7 @@ def solve_through(
     trace: bool = False,
 ) -> Solution:
     """Minimise so that the solution can be differentiated: by the descent's own ``backward``, or
-    where that is Detached through all of its steps."""
+    where that is Detached through all of its steps. A start must lie in the domain."""
     if not isinstance(inference, Descent):
         raise InputError(
             "This objective differentiates the steps of a Descent; "
@@ -309,4 +326,4 @@ def solve_through(
         )
     backward = Unrolled() if isinstance(inference.backward, Detached) else None
     descent = replace(inference, trace=True) if trace else inference
-    return descent.solve(problem, domain, start, known, backward)
+    return descent._solve_from(start, problem, domain, known, backward)

@@ -129,6 +129,7 @@ class Prepared(NamedTuple):
         rule: how a step is made.
         domain: where y lives.
         known: (n, L) labels to hold fixed, nan for those to infer; None for none.
+        held: (n, L) True at those to hold fixed; None for none.
         tau: (n,) the entropy's weight, or None where there is none or the problem has kept it.
         rates: (steps,) learned factors of the rule's step size, or None.
     """
@@ -137,6 +138,7 @@ class Prepared(NamedTuple):
     rule: Rule
     domain: Domain
     known: Tensor | None
+    held: Tensor | None
     tau: Tensor | None
     rates: Tensor | None
 
@@ -168,14 +170,14 @@ class Prepared(NamedTuple):
 
     def select(self, rows: Tensor) -> Prepared:
         """Return the same for some rows."""
-        known, tau = take(self.known, rows), take(self.tau, rows)
-        return self._replace(problem=self.problem.select(rows), known=known, tau=tau)
+        mine = {name: take(getattr(self, name), rows) for name in ("known", "held", "tau")}
+        return self._replace(problem=self.problem.select(rows), **mine)
 
     def _add_entropy(self, value: Tensor, y: Tensor) -> Tensor:
         return value if self.tau is None else value + self.tau * self.domain.negative_entropy(y)
 
     def _zero_at_known(self, gradient: Tensor) -> Tensor:
-        return gradient if self.known is None else gradient.masked_fill(~self.known.isnan(), 0.0)
+        return gradient if self.held is None else gradient.masked_fill(self.held, 0.0)
 
 
 def prepare(task: Task, rule: Rule) -> Prepared:
@@ -189,7 +191,8 @@ def prepare(task: Task, rule: Rule) -> Prepared:
     tau = problem.entropy_weight if rule.applies_entropy else None
     if tau is not None:
         problem = problem.without_entropy()
-    return Prepared(problem, rule, task.domain, task.known, tau, rates)
+    held = None if task.known is None else ~task.known.isnan()
+    return Prepared(problem.settle(), rule, task.domain, task.known, held, tau, rates)
 
 
 @dataclass(frozen=True)

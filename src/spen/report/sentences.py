@@ -315,7 +315,7 @@ def _add_answers(
 
     def solve(context: Context) -> list[tuple[list[int], Any]]:
         soft = predictor.soft(context)
-        best = predictor.decoded(soft.y, context).y
+        best = predictor.decoded(soft.y, context)
         shape = len(best), -1, classes
         return list(
             zip(best.reshape(shape).argmax(2).tolist(), soft.y.reshape(shape).cpu(), strict=True)

@@ -82,7 +82,8 @@ class BestOf(Inference):
             y=y[rows, place],
             energy=energy,
             steps=found.energy.isfinite().sum(1),
-            status=torch.where(finite, Status.COMPLETED, Status.DIVERGED),
+            # In arithmetic, because torch.where copies its numbers to the GPU, and waits.
+            status=Status.DIVERGED + finite * (Status.COMPLETED - Status.DIVERGED),
         )
 
 

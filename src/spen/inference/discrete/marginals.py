@@ -16,7 +16,7 @@ from spen.energies.chain import ChainProblem
 from spen.energies.form import Form
 from spen.errors import InputError, check_whole
 from spen.inference.backward import Backward
-from spen.inference.base import Solution, Trace
+from spen.inference.base import Solution, Task, Trace
 from spen.inference.descent import Descent
 from spen.inference.discrete.viterbi import Chain, best_taggings, sum_of_chain
 from spen.inference.rules import MirrorDescent, ProjectedGradient, Rule
@@ -314,10 +314,18 @@ class OnPositions(RecordProblem):
     def value(self, y: Tensor) -> Tensor:
         return self.problem.value(self.domain.split(y)[0].flatten(1))
 
+    def gradient(self, y: Tensor) -> Tensor:
+        positions, pairs = self.domain.split(y)
+        gradient = self.problem.gradient(positions.flatten(1))
+        return self.domain.join(gradient.reshape(positions.shape), torch.zeros_like(pairs))
+
     def value_and_gradient(self, y: Tensor) -> tuple[Tensor, Tensor]:
         positions, pairs = self.domain.split(y)
         value, gradient = self.problem.value_and_gradient(positions.flatten(1))
         return value, self.domain.join(gradient.reshape(positions.shape), torch.zeros_like(pairs))
+
+    def settle(self) -> OnPositions:
+        return replace(self, problem=self.problem.settle())
 
     @property
     def is_smooth(self) -> bool:
@@ -378,28 +386,32 @@ class StructuredDescent(Descent):
         known: Tensor | None = None,
         backward: Backward | None = None,
     ) -> Solution:
-        if not isinstance(domain, Simplex):
-            raise InputError(f"StructuredDescent is for a Simplex, and the domain is {domain}.")
-        if not domain.positions:
-            raise InputError(
-                f"{domain} takes the positions of a batch. Solve over domain.of_batch(context)."
-            )
-        whole = ChainMarginals(domain.n_classes, domain.positions)
-        tau, held = (
-            problem.entropy_weight,
-            held_labels(domain, known, problem.rows_like, problem.mask),
-        )
+        _check_positions(domain)
+        return super().solve(problem, domain, start, known, backward)
+
+    def _solve_from(
+        self,
+        start: Tensor | None,
+        problem: Problem,
+        domain: Domain,
+        known: Tensor | None,
+        backward: Backward | None,
+    ) -> Solution:
+        domain = _check_positions(domain)
+        whole, like = ChainMarginals(domain.n_classes, domain.positions), problem.rows_like
+        tau, known = problem.entropy_weight, held_labels(domain, known, like, problem.mask)
         lifted = whole.lift(problem.without_entropy())
         if tau is not None:
             lifted = lifted + Form(tau=tau, domain=whole, mask=problem.mask)
-        if held is not None:
-            split = held.unflatten(1, (-1, domain.n_classes))
+        if known is not None:
+            split = known.unflatten(1, (-1, domain.n_classes))
             pairs = torch.full((*split.shape, domain.n_classes), torch.nan).to(split)
-            held = whole.join(split, pairs)
-        if start is not None:
-            domain.check_shape(start, problem.rows_like.shape[0], "start")
-            start = whole.product(domain.project(start.to(problem.rows_like)))
-        found = super().solve(lifted, whole, start, held, backward)
+            known = whole.join(split, pairs)
+        if start is None:
+            start = whole.uniform(like[:1]).expand(len(like), -1)
+        else:
+            start = whole.product(start)
+        found = self._run(Task(lifted, whole, start, known), backward)
 
         def tags_of(y: Tensor) -> Tensor:
             return whole.split(y)[0].flatten(1)
@@ -408,3 +420,13 @@ class StructuredDescent(Descent):
             torch.stack([tags_of(y) for y in found.trace.y]), found.trace.energy
         )
         return replace(found, y=tags_of(found.y), trace=trace)
+
+
+def _check_positions(domain: Domain) -> Simplex:
+    if not isinstance(domain, Simplex):
+        raise InputError(f"StructuredDescent is for a Simplex, and the domain is {domain}.")
+    if not domain.positions:
+        raise InputError(
+            f"{domain} takes the positions of a batch. Solve over domain.of_batch(context)."
+        )
+    return domain

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from spen.batch.positions import at_positions, sum_positions
@@ -66,9 +68,8 @@ class Viterbi(Inference):
             kernel(scores, tables, chain.lengths.numpy(), tags.numpy(), best.numpy())
             backend = "chain-numba"
         chain.check_possible(best)
-        y = chain.vertices(tags)
-        energy = problem.value(y)
-        return _ended(chain, y, energy, backend)
+        energy = chain.constant - chain.unless_nan(best)
+        return _ended(chain, chain.vertices(tags), energy, backend)
 
     @torch.no_grad()
     def best(self, problem: Problem, domain: Domain, n: int, known: Tensor | None = None) -> NBest:
@@ -112,7 +113,7 @@ class NBest(NamedTuple):
     @property
     def y(self) -> Tensor:
         """(rows, n, L) the same as points of the domain."""
-        return torch.stack([self.chain.vertices(tags) for tags in self.tags.unbind(1)], 1)
+        return self.chain.vertices(self.tags)
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,7 @@ class ForwardBackward(Inference):
         known: Tensor | None = None,
     ) -> Solution:
         chain = read_chain(problem, domain, known, "ForwardBackward", self.temperature)
-        sums = sum_of_chain(chain.unary, chain.pairs, chain.mask)
-        chain.check_possible(sums.logs)
-        marginals, _ = sums.marginals(torch.ones_like(sums.logs), of_pairs=False)
-        y = at_positions(marginals.flatten(1), chain.mask)
+        sums, y = _marginals(chain)
         energy = chain.constant - self.temperature * sums.logs
         return _ended(chain, y, energy, sums.backend)
 
@@ -169,15 +167,30 @@ class ForwardBackward(Inference):
         return logs - chain.constant / self.temperature
 
 
+def marginals_of(problem: Problem, domain: Domain, known: Tensor | None) -> Tensor:
+    """Return the marginals that ``ForwardBackward`` finds, (n, T K), and nothing else."""
+    with torch.no_grad():
+        return _marginals(read_chain(problem, domain, known, "ForwardBackward"))[1]
+
+
+def _marginals(chain: Chain) -> tuple[_SumOfRows | _SumOfLogs | _SumOnGpu, Tensor]:
+    sums = sum_of_chain(chain.unary, chain.pairs, chain.mask)
+    chain.check_possible(sums.logs)
+    marginals, _ = sums.marginals(torch.ones_like(sums.logs), of_pairs=False)
+    return sums, at_positions(marginals.flatten(1), chain.mask)
+
+
 def _ended(chain: Chain, y: Tensor, energy: Tensor, backend: str) -> Solution:
-    finite = energy.isfinite()
+    energy = energy.to(y)
+    finite = energy.abs() < torch.inf
     return Solution(
         y=y,
         energy=energy,
         steps=chain.lengths,
-        status=torch.where(finite, Status.OPTIMAL, Status.DIVERGED),
+        # In arithmetic, because torch.where copies its numbers to the GPU, and waits.
+        status=Status.DIVERGED + finite * (Status.OPTIMAL - Status.DIVERGED),
         backend=backend,
-        gap=torch.where(finite, torch.zeros_like(energy), torch.inf),
+        gap=torch.zeros_like(energy).masked_fill(~finite, torch.inf),
     )
 
 
@@ -200,19 +213,29 @@ class Chain:
     pairs: Tensor
     mask: Tensor
 
-    @property
+    @functools.cached_property
     def lengths(self) -> Tensor:
         """(n,) how many positions each row has."""
         return self.mask.sum(1)
 
     def vertices(self, tags: Tensor) -> Tensor:
-        """Return taggings (n, T) as points of the domain, (n, T K)."""
-        one_hot = torch.nn.functional.one_hot(tags, self.unary.shape[2]).to(self.unary)
-        return at_positions(one_hot.flatten(1), self.mask)
+        """Return taggings (n, T), or some of each row (n, m, T), as points of the domain: (n, T K)
+        or (n, m, T K)."""
+        mask = self.mask if tags.ndim == 2 else self.mask[:, None]
+        taken = tags[..., None] == torch.arange(self.unary.shape[2], device=tags.device)
+        return (taken & mask[..., None]).to(self.unary.dtype).flatten(-2)
+
+    def unless_nan(self, best: Tensor) -> Tensor:
+        """Return best scores (n, …), nan where a score of the row is: kernels pass it over."""
+        whole = self.unary.sum((1, 2)) + self.pairs.sum((1, 2, 3))
+        return best.masked_fill(whole.isnan().reshape(-1, *(1,) * (best.ndim - 1)), torch.nan)
 
     def check_possible(self, best: Tensor) -> None:
         """Raise where known classes and forbidden transitions leave no tagging of a row."""
-        for row in torch.isneginf(best).nonzero().flatten().tolist():
+        impossible = best == -torch.inf
+        if not bool(impossible.any()):
+            return
+        for row in impossible.nonzero().flatten().tolist():
             reached = ~torch.isneginf(self.unary[row, 0])
             for t in range(int(self.lengths[row])):
                 if t:
@@ -252,43 +275,45 @@ def read_chain(
     mask = problem.mask
     if mask is None:
         mask = torch.ones(like.shape[0], shape[1], dtype=torch.bool, device=like.device)
-    constants, unaries = [like.new_zeros(like.shape[0])], [like.new_zeros(1, domain.size)]
-    tables, ends, forbidden = [like.new_zeros(1, 1, domain.n_classes, domain.n_classes)], [], []
+    constants: list[Tensor | None] = []
+    unaries: list[Tensor | None] = []
+    tables, ends, forbidden = [], [], []
     for part in problem.terms if isinstance(problem, SumProblem) else (problem,):
         if isinstance(part, ChainProblem):
             tables.append(part.pairs if part.pairs.ndim == 4 else part.pairs[None, None])
             ends.append((part.start, part.end))
             forbidden += [] if part.forbidden is None else [part.forbidden]
         elif isinstance(part, Form) and not part.blocks:
-            constants += [] if part.constant is None else [part.constant]
-            unaries += [] if part.linear is None else [part.linear]
+            constants.append(part.constant)
             # On labels, y² = y.
-            unaries += [] if part.quadratic is None else [part.quadratic / 2]
+            unaries += [part.linear, None if part.quadratic is None else part.quadratic / 2]
         else:
             raise InputError(
                 f"{solver} needs a chain: LocalEnergy, ChainEnergy, Hamming or squared loss "
                 f"augmentation, or a sum of them; received {type(part).__name__}. Choose Descent()."
             )
     constant, unary, pairs = (total(terms) for terms in (constants, unaries, tables))
-    assert constant is not None
-    assert unary is not None
-    assert pairs is not None
-    unary = unary.expand(like.shape[0], -1).reshape(shape)
+    if constant is None:
+        constant = like.new_zeros(like.shape[0])
+    if unary is None:
+        unary = like.new_zeros(like.shape[0], domain.size)
+    if pairs is None:
+        pairs = like.new_zeros(1, 1, domain.n_classes, domain.n_classes)
+    unary = unary.reshape(shape)
     if ends:
-        rows, last = torch.arange(len(mask), device=mask.device), mask.sum(1) - 1
-        start, end = (torch.stack(each).sum(0) for each in zip(*ends, strict=True))
+        start, end = (functools.reduce(torch.add, each) for each in zip(*ends, strict=True))
+        is_last = (mask & ~F.pad(mask[:, 1:], (0, 1)))[:, :, None]
         # At rows of one position both come together.
-        unary = unary.index_put((rows, last), end, accumulate=True)
-        unary = unary.index_put((rows, torch.zeros_like(last)), start, accumulate=True)
+        unary = unary + is_last * end
+        unary = torch.cat([unary[:, :1] + start, unary[:, 1:]], 1)
         for table in forbidden:
             pairs = pairs.masked_fill(table[:-1, :-1], torch.inf)
-            before, after = (
-                torch.where(barred, torch.inf, 0.0).to(unary)
-                for barred in (table[-1, :-1], table[:-1, -1])
-            )
-            unary = unary.index_put((rows, last), after, accumulate=True)
-            unary = unary.index_put((rows, torch.zeros_like(last)), before, accumulate=True)
-    unary, pairs = -unary / temperature, -pairs / temperature
+            barred = is_last & table[:-1, -1]
+            barred = torch.cat([barred[:, :1] | table[-1, :-1], barred[:, 1:]], 1)
+            unary = unary.masked_fill(barred, torch.inf)
+    unary, pairs = -unary, -pairs
+    if temperature != 1:
+        unary, pairs = unary / temperature, pairs / temperature
     if known is not None:
         ruled_out = (known.reshape(unary.shape) == 0) & mask[:, :, None]
         unary = unary.masked_fill(ruled_out, -torch.inf)
@@ -398,7 +423,7 @@ class _SumOnGpu:
 
     def marginals(self, weights: Tensor, of_pairs: bool) -> tuple[Tensor, Tensor | None]:
         """Return weighted marginals of positions, and of pairs, summed where these are shared."""
-        found = (self.unary, self.pairs, self.lengths, self.forward, self.logs)
+        found = (self.unary, self.pairs, self.lengths, self.forward)
         return on_gpu.sum_backwards(*found, weights, of_pairs)
 
 
@@ -467,6 +492,9 @@ def best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
 
     Each class of a position keeps the n best ways to it. Where there are fewer, scores are −inf.
     """
+    if on_gpu.knows_chains(chain.unary):
+        tags, best = on_gpu.best_lists(chain.unary, chain.pairs, chain.lengths, n)
+        return tags, chain.unless_nan(best)
     kernel = machine_code(chains.best_lists, chains.list_types)
     if kernel is None or chain.unary.device.type != "cpu" or chain.unary.isnan().any():
         return _best_taggings(chain, n)

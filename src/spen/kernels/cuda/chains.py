@@ -25,7 +25,8 @@ def knows_chains(unary: Tensor) -> bool:
 
 
 def sum_forwards(unary: Tensor, pairs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what ends in each class of each position, in logarithms, and all, (n, T, K) and (n,).
+    """Return what ends in each class of each position, and all, in logarithms: (n, T, K), where
+    each position lacks a number of its own, and (n,).
 
     Args:
         unary: (n, T, K) scores of positions.
@@ -46,7 +47,6 @@ def sum_backwards(
     pairs: Tensor,
     lengths: Tensor,
     forward: Tensor,
-    logs: Tensor,
     weights: Tensor,
     of_pairs: bool,
 ) -> tuple[Tensor, Tensor | None]:
@@ -58,7 +58,6 @@ def sum_backwards(
         pairs: as there.
         lengths: as there.
         forward: what that found.
-        logs: what that found.
         weights: (n,) what the marginals of each row are multiplied by.
         of_pairs: whether those of pairs are wanted.
     """
@@ -72,7 +71,7 @@ def sum_backwards(
         together = unary.new_zeros(rows, 1 if shared else longest - 1, classes, classes)
     apart = classes * classes
     sizes = (*_sizes(unary, pairs), together.shape[-3] * apart if of_pairs else 0)
-    arguments = (unary, pairs, lengths, forward, logs, weights.contiguous(), found, together)
+    arguments = (unary, pairs, lengths, forward, weights.contiguous(), found, together)
     arguments = (*arguments, *sizes, 0 if shared else apart)
     _launch(chain_loops.sum_backwards, unary, arguments, {"OF_PAIRS": of_pairs})
     if not of_pairs:
@@ -96,6 +95,30 @@ def best_paths(unary: Tensor, pairs: Tensor, lengths: Tensor) -> tuple[Tensor, T
     best = unary.new_empty(len(unary))
     arguments = (unary, pairs, lengths, came_from, tags, best, *_sizes(unary, pairs))
     _launch(chain_loops.best_paths, unary, arguments, {})
+    return tags, best
+
+
+def best_lists(unary: Tensor, pairs: Tensor, lengths: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the n best taggings of each row, the best first, and their scores, (rows, n, T) and
+    (rows, n): −inf where there are fewer. Beyond the end of a row tags are 0.
+
+    Args:
+        unary: as in ``sum_forwards``.
+        pairs: as there.
+        lengths: as there.
+        n: how many.
+    """
+    from spen.kernels.cuda import chain_loops
+
+    unary, pairs = unary.contiguous(), pairs.contiguous()
+    rows, longest, classes = unary.shape
+    # Of the position that is reached, and of the one before.
+    lists = unary.new_empty(rows, 2, classes, n)
+    came_from = torch.empty(rows, longest, classes, n, dtype=torch.int32, device=unary.device)
+    tags = torch.zeros(rows, n, longest, dtype=torch.int64, device=unary.device)
+    best = unary.new_empty(rows, n)
+    arguments = (unary, pairs, lengths, lists, came_from, tags, best, *_sizes(unary, pairs), n)
+    _launch(chain_loops.best_lists, unary, arguments, {"PLACES": 1 << (n - 1).bit_length()})
     return tags, best
 
 
