@@ -17,6 +17,7 @@ from spen.inference.base import Inference, Solution, Status, Task, Trace
 from spen.inference.fused import compiled, solve_if_fused
 from spen.inference.rules import MirrorBundle, Prepared, Rule, State, prepare
 from spen.inference.shortlist import lengthened, shortened
+from spen.inference.written import steps_written_out
 
 EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
 
@@ -196,19 +197,25 @@ class Descent(Inference):
             known: (n, L) labels to hold fixed: 1, 0, or nan for those to infer.
             backward: how this solution is differentiated, instead of the descent's own way.
         """
+        task = self._task(problem, domain, start, known)
+        if self.shortlist is not None and self.shortlist < domain.size:
+            task, chosen = shortened(task, self.shortlist)
+            found = replace(self, shortlist=None).solve(*task, backward)
+            return lengthened(found, chosen, domain.size)
+        found = (backward or self.backward).run(self, task)
+        return _add_gap(found, problem, domain, task.known)
+
+    def _task(
+        self, problem: Problem, domain: Domain, start: Tensor | None, known: Tensor | None
+    ) -> Task:
+        """Return what is to be solved, checked."""
         like = problem.rows_like
         if start is None:
             start = domain.uniform(like[:1]).expand(like.shape[0], -1)
         else:
             domain.check_shape(start, like.shape[0], "start")
             start = domain.project(start.to(like))
-        known = held_labels(domain, known, like, problem.mask)
-        if self.shortlist is not None and self.shortlist < domain.size:
-            task, chosen = shortened(Task(problem, domain, start, known), self.shortlist)
-            found = replace(self, shortlist=None).solve(*task, backward)
-            return lengthened(found, chosen, domain.size)
-        found = (backward or self.backward).run(self, Task(problem, domain, start, known))
-        return _add_gap(found, problem, domain, known)
+        return Task(problem, domain, start, held_labels(domain, known, like, problem.mask))
 
     def minimise(
         self, problem: Problem, domain: Domain, start: Tensor, known: Tensor | None
@@ -302,11 +309,34 @@ def solve_through(
 ) -> Solution:
     """Minimise so that the solution can be differentiated: by the descent's own ``backward``, or
     where that is Detached through all of its steps."""
+    descent, backward = _differentiable(inference)
+    descent = replace(descent, trace=True) if trace else descent
+    return descent.solve(problem, domain, start, known, backward)
+
+
+def y_through(
+    inference: Inference,
+    problem: Problem,
+    domain: Domain,
+    start: Tensor | None,
+    known: Tensor | None,
+) -> Tensor:
+    """Return the y of ``solve_through`` alone, for a loss, which asks for no energy."""
+    descent, backward = _differentiable(inference)
+    plain = type(descent) is Descent and descent.shortlist is None
+    if not plain or not torch.is_grad_enabled():
+        return descent.solve(problem, domain, start, known, backward).y
+    task = descent._task(problem, domain, start, known)
+    y = steps_written_out(descent, task) if backward == Unrolled() else None
+    return backward.run(descent, task).y if y is None else y
+
+
+def _differentiable(inference: Inference) -> tuple[Descent, Backward]:
+    """Return a descent, and how its solution is differentiated."""
     if not isinstance(inference, Descent):
         raise InputError(
             "This objective differentiates the steps of a Descent; "
             f"received {type(inference).__name__}."
         )
-    backward = Unrolled() if isinstance(inference.backward, Detached) else None
-    descent = replace(inference, trace=True) if trace else inference
-    return descent.solve(problem, domain, start, known, backward)
+    detached = isinstance(inference.backward, Detached)
+    return inference, Unrolled() if detached else inference.backward
