@@ -29,6 +29,24 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return product.transpose(0, 1).reshape(-1, outputs)
 
 
+def weight_gradient(rows: Tensor, weight: Tensor, upward: Tensor) -> Tensor:
+    """Return the gradient of ``linear(rows, weight)`` for the weight: autograd's, to the last bit.
+
+    Args:
+        rows: (n, inputs).
+        weight: (outputs, inputs), or of k models (k, outputs, inputs).
+        upward: (n, outputs) the gradient for what it returns.
+
+    >>> weight_gradient(torch.ones(4, 1), torch.zeros(2, 3, 1), torch.ones(4, 3)).shape
+    torch.Size([2, 3, 1])
+    """
+    if weight.ndim == 3:
+        by_model = [each.unflatten(0, (-1, len(weight))).transpose(0, 1) for each in (rows, upward)]
+        return by_model[0].mT.bmm(by_model[1]).mT
+    # A product and the transposed one of its transposed factors are rounded apart.
+    return upward.t().mm(rows) if weight.is_contiguous() else rows.t().mm(upward).t()
+
+
 def in_turns(vector: Tensor, rows: int) -> Tensor:
     """Return what all rows share, (m,), as it is; of k models, (k, m), row by row, (rows, m).
 

@@ -17,6 +17,7 @@ from spen.inference.base import Inference, Solution, Status, Task, Trace
 from spen.inference.fused import compiled, solve_if_fused
 from spen.inference.rules import MirrorBundle, Prepared, Rule, State, prepare
 from spen.inference.shortlist import lengthened, shortened
+from spen.inference.written import steps_written_out
 
 EXAMPLES = {"rule": "MirrorDescent(lr=0.1)", "stopping": "Stopping(100)", "backward": "Unrolled()"}
 
@@ -211,15 +212,12 @@ class Descent(Inference):
         backward: Backward | None,
     ) -> Solution:
         """Minimise from a start that lies in the domain."""
-        like = problem.rows_like
-        if start is None:
-            start = domain.uniform(like[:1]).expand(like.shape[0], -1)
-        known = held_labels(domain, known, like, problem.mask)
+        task = _task(problem, domain, start, known)
         if self.shortlist is not None and self.shortlist < domain.size:
-            task, chosen = shortened(Task(problem, domain, start, known), self.shortlist)
-            found = replace(self, shortlist=None).solve(*task, backward)
+            shorter, chosen = shortened(task, self.shortlist)
+            found = replace(self, shortlist=None).solve(*shorter, backward)
             return lengthened(found, chosen, domain.size)
-        return self._run(Task(problem, domain, start, known), backward)
+        return self._run(task, backward)
 
     def _run(self, task: Task, backward: Backward | None) -> Solution:
         found = (backward or self.backward).run(self, task)
@@ -319,11 +317,42 @@ def solve_through(
 ) -> Solution:
     """Minimise so that the solution can be differentiated: by the descent's own ``backward``, or
     where that is Detached through all of its steps. A start must lie in the domain."""
+    descent, backward = _differentiable(inference)
+    descent = replace(descent, trace=True) if trace else descent
+    return descent._solve_from(start, problem, domain, known, backward)
+
+
+def y_through(
+    inference: Inference,
+    problem: Problem,
+    domain: Domain,
+    start: Tensor | None,
+    known: Tensor | None,
+) -> Tensor:
+    """Return the y of ``solve_through`` alone, for a loss, which asks for no energy."""
+    descent, backward = _differentiable(inference)
+    plain = type(descent) is Descent and descent.shortlist is None
+    if not plain or not torch.is_grad_enabled():
+        return descent._solve_from(start, problem, domain, known, backward).y
+    task = _task(problem, domain, start, known)
+    y = steps_written_out(descent, task) if backward == Unrolled() else None
+    return backward.run(descent, task).y if y is None else y
+
+
+def _task(problem: Problem, domain: Domain, start: Tensor | None, known: Tensor | None) -> Task:
+    """Return what is to be solved from a start that lies in the domain; None is its centre."""
+    like = problem.rows_like
+    if start is None:
+        start = domain.uniform(like[:1]).expand(like.shape[0], -1)
+    return Task(problem, domain, start, held_labels(domain, known, like, problem.mask))
+
+
+def _differentiable(inference: Inference) -> tuple[Descent, Backward]:
+    """Return a descent, and how its solution is differentiated."""
     if not isinstance(inference, Descent):
         raise InputError(
             "This objective differentiates the steps of a Descent; "
             f"received {type(inference).__name__}."
         )
-    backward = Unrolled() if isinstance(inference.backward, Detached) else None
-    descent = replace(inference, trace=True) if trace else inference
-    return descent._solve_from(start, problem, domain, known, backward)
+    detached = isinstance(inference.backward, Detached)
+    return inference, Unrolled() if detached else inference.backward

@@ -13,7 +13,7 @@ from spen.domains import Domain
 from spen.errors import InputError, check_settings
 from spen.inference.backward import Implicit
 from spen.inference.base import Inference, Solution
-from spen.inference.descent import Descent, solve_through
+from spen.inference.descent import Descent, solve_through, y_through
 from spen.objectives.base import (
     STARTS,
     Objective,
@@ -99,24 +99,24 @@ class UnrolledLikelihood(ThroughSteps):
         given = reveal_labels(context, target, self.reveal, generator)
         if given is not None and not self.free:
             problem, start = model.pose(context, self.start, self.entropy, generator)
-            y = solve_through(inference, problem, domain, start, given).y
+            y = y_through(inference, problem, domain, start, given)
             hidden = torch.isnan(given)
             counted = hidden if counted is None else torch.where(hidden, counted, 0.0)
             return self._loss_at(y, target, counted, domain)
         free, start = model.pose(context, self.start, self.entropy, generator)
         if given is None:
-            y = solve_through(inference, free, domain, start, context.known).y
+            y = y_through(inference, free, domain, start, context.known)
             return self._loss_at(y, target, counted, domain)
         # Features do not learn from what labels say about each other, nor do local energies.
         beside = replace(context, features=context.features.detach(), known=given)
         held = model.smoothed(beside, self.entropy, generator, train_local=False)
         if (both := free.stack(held)) is None:
-            y = solve_through(inference, free, domain, start, context.known).y
-            y_given = solve_through(inference, held, domain, start, given).y
+            y = y_through(inference, free, domain, start, context.known)
+            y_given = y_through(inference, held, domain, start, given)
         else:
             known = torch.cat([known_or_nan(context, target), given])
             twice = None if start is None else torch.cat([start, start])
-            y, y_given = solve_through(inference, both, domain, twice, known).y.chunk(2)
+            y, y_given = y_through(inference, both, domain, twice, known).chunk(2)
         left = masked(self._log_loss(y_given, target, domain), counted)
         hidden = torch.where(torch.isnan(given), left, 0.0)
         return self._loss_at(y, target, counted, domain) + hidden.sum(1)
