@@ -30,28 +30,37 @@ def cells(text):
     return [row for row in rows if not all(re.fullmatch("-*", cell) for cell in row)]
 
 
+def tables(path, header):
+    """The cells of each table of a page whose header begins so."""
+    lines = (ROOT / path).read_text().splitlines()
+    begins = [k for k, line in enumerate(lines) if line.startswith(header)]
+    ends = [next(k for k in range(begin, len(lines)) if lines[k][:1] != "|") for begin in begins]
+    return [cells("\n".join(lines[i:j])) for i, j in zip(begins, ends, strict=True)]
+
+
 def table(path, header):
     """The cells of the one table of a page whose header begins so."""
-    lines = (ROOT / path).read_text().splitlines()
-    (begin,) = (k for k, line in enumerate(lines) if line.startswith(header))
-    end = next((k for k in range(begin, len(lines)) if not lines[k].startswith("|")), len(lines))
-    return cells("\n".join(lines[begin:end]))
+    (found,) = tables(path, header)
+    return found
 
 
+@pytest.mark.parametrize("device", ["cpu", "h200"])
 @pytest.mark.parametrize(
     ("name", "header"), [("chains", "| rows × positions"), ("decoding", "| energy  ")]
 )
-def test_times_are_those_of_the_record(name, header):
-    record = json.loads((RECORDS / f"{name}-cpu.json").read_text())
-    assert cells(script(name).render(record["lines"])) == table("docs/sequences.md", header)
+def test_times_are_those_of_the_record(name, header, device):
+    record = json.loads((RECORDS / f"{name}-{device}.json").read_text())
+    shown = tables("docs/sequences.md", header)[device == "h200"]
+    assert cells(script(name).render(record["lines"])) == shown
     text = (ROOT / "docs/sequences.md").read_text()
     for package in ("torch", "torch-struct", "pytorch-crf"):
         version = record["versions"].get(package)
         assert version is None or f"{package} {version.split('+')[0]}" in text
 
 
-def test_what_is_said_of_chains_beside_others_holds():
-    lines = json.loads((RECORDS / "chains-cpu.json").read_text())["lines"]
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_what_is_said_of_chains_beside_others_holds(device):
+    lines = json.loads((RECORDS / f"chains-{device}.json").read_text())["lines"]
     within = script("chains").WITHIN
     for line in lines:
         times = line["milliseconds"]
@@ -69,6 +78,15 @@ def test_what_is_said_of_decoding_holds():
         assert ratio["chain + convolution, 5 structured steps"] > 3
 
 
+def test_what_is_said_of_decoding_on_a_gpu_holds():
+    for line in json.loads((RECORDS / "decoding-h200.json").read_text())["lines"]:
+        times = line["milliseconds"]
+        ratio = {name: each / times["local"] for name, each in times.items()}
+        assert ratio["chain"] < 1.5
+        assert ratio["chain + convolution, 5 steps of descent"] > 3
+        assert ratio["chain + convolution, best of 16"] < 3
+
+
 TABLES = [("twitter", "official"), ("ocr", "one-fold"), ("chunking", "official")]
 
 
@@ -80,11 +98,15 @@ def records_of(task, split):
     ]
     mine = [each for each in lines if each["dataset"] == task]
     mine = [each for each in mine if each["settings"]["split"] == split]
-    # Of several folds those that every method has, of those that were run.
+    # Of several folds and seeds those that every method has, of those that were run.
     names = [n for n in tagging.tables_of(task, split) if any(r["method"] == n for r in mine)]
-    folds = [{each["fold"] for each in mine if each["method"] == name} for name in names]
-    whole = set.intersection(*folds)
-    return names, [each for each in mine if each["fold"] in whole]
+    places = [{place_of(each) for each in mine if each["method"] == name} for name in names]
+    whole = set.intersection(*places)
+    return names, [each for each in mine if place_of(each) in whole]
+
+
+def place_of(record):
+    return record["fold"], record["seed"]
 
 
 @pytest.mark.parametrize(("task", "split"), TABLES)

@@ -124,17 +124,44 @@ def test_how_the_energy_is_trained_was_searched_as_the_log_says():
     names = {"Yeast": "yeast", "Bibtex": "bibtex", "Delicious": "delicious"}
     names["Debian tags"] = "debian-tags"
     assert [row[0] for row in rows] == list(names)
+    first = {"measurements": 256, "dropout": 0.25, "lr": 0.001}
     for title, *cells in rows:
-        wanted = {"measurements": 256, "dropout": 0.25, "lr": 0.001}
         lines = [
             line
+            for rate in (0.01, 0.03)
             for line in log("known")
-            if line["dataset"] == names[title] and wanted.items() <= line["point"].items()
+            if line["dataset"] == names[title] and line["point"] == first | {"global_lr": rate}
         ]
         assert len(lines) == 2
         better = min(lines, key=lambda line: sum(map(math.log, line["losses"])))
         values = [better["scores_alone"], *better["losses"], better["point"]["global_lr"]]
         assert cells == rounded(values, cells), title
+
+
+DAMPED = {
+    "1,500 steps": {"steps": 1500},
+    "6,000 steps": {"steps": 6000},
+    "18,000 steps": {"steps": 18000},
+    "weight decay .1": {"third": 1, "weight_decay": 0.1},
+    "weight decay .3": {"third": 1, "weight_decay": 0.3},
+    "eps 10⁻⁴ in AdamW": {"third": 1, "eps": 1e-4},
+}
+
+
+def test_what_was_tried_against_over_training_is_in_the_log():
+    [[_, *rows]] = shown(REPRODUCE, "| held-out training rows | Delicious |")
+    assert [row[0] for row in rows] == list(DAMPED)
+    common = {"measurements": 256, "dropout": 0.25, "lr": 0.001, "global_lr": 0.03}
+    for title, *columns in rows:
+        for dataset, cell in zip(("delicious", "debian-tags", "debian-depends"), columns,
+                                 strict=True):  # fmt: skip
+            [line] = [
+                line
+                for line in log("known")
+                if line["dataset"] == dataset and line["point"] == common | DAMPED[title]
+            ]
+            each = cell.split(" / ")
+            assert each == rounded(line["losses"], each), (title, dataset)
 
 
 @pytest.mark.parametrize(
@@ -169,23 +196,24 @@ def test_figures_of_the_bench_in_sentences_are_those_of_its_record():
 
 def test_what_was_tried_for_taggers_is_in_the_log():
     text = words_of(REPRODUCE)
-    [(best, *others, low, high)] = re.findall(
-        r"best for the CRF \(([\d.]+); others ([\d.]+) to ([\d.]+)\), and four kinds of SPEN lay "
-        r"between ([\d.]+) and ([\d.]+)",
-        text,
+
+    def scores(task: str, split: str, group: str) -> list[str]:
+        wanted = task, split, group
+        lines = [r for r in log("sequences") if (r["task"], r["split"], r["group"]) == wanted]
+        return [f"{line['score']:.2f}" for line in lines]
+
+    [(low, high, crf)] = re.findall(
+        r"six kinds of it lay between ([\d.]+) and ([\d.]+), and the CRF at ([\d.]+):", text
     )
-    scores = {
-        group: sorted(
-            line["score"]
-            for line in log("sequences")
-            if (line["task"], line["group"]) == ("twitter", group)
-        )
-        for group in ("network", "spen")
-    }
-    assert len(scores["spen"]) == 4
-    *rest, first = scores["network"]
-    wanted = [first, rest[0], rest[-1], scores["spen"][0], scores["spen"][-1]]
-    assert [best, *others, low, high] == [f"{score:.2f}" for score in wanted]
+    tried = scores("twitter", "official", "spen")
+    assert (len(tried), low, high) == (6, min(tried), max(tried))
+    assert crf == max(scores("twitter", "official", "network"))
+    [(best, before)] = re.findall(r"\(([\d.]+) for the CRF, against ([\d.]+) before\)", text)
+    tried = scores("chunking", "official", "network")
+    assert (best, before) == (max(tried), tried[0])
+    [(best, before)] = re.findall(r"has ([\d.]+) % of wrong .*? against ([\d.]+) % with", text)
+    tried = scores("ocr", "one-fold", "network")
+    assert (best, before) == (min(tried), tried[0])
 
 
 ELSEWHERE = {
@@ -196,7 +224,10 @@ ELSEWHERE = {
         *("| Bibtex: F1 |", "| Bibtex: difference |", "| without repeated rows |", "| before |"),
         *("| held out |", "| | scores alone |", "| | parameters |", "| energy | one block |"),
         *("| twitter, official |", "| chunking, official |", "| ocr, one-fold |"),
-        *("| bibtex: known |", "| | Yeast: precision |", "| | Delicious: precision |"),
+        *("| bibtex: known |", "| delicious: known |", "| debian-tags: known |"),
+        *("| debian-depends: known |", "| | Yeast: precision |", "| | Delicious: precision |"),
+        *("| Delicious: F1 |", "| Delicious: difference |", "| held-out training rows |"),
+        "| Delicious, without repeated rows |",
     ],
     "docs/sequences.md": ["| energy | tweets, 25 tags |", "| rows × positions, classes |"],
 }

@@ -111,7 +111,7 @@ def test_every_table_makes_a_tagger():
             for name, table in tables.items():
                 made = tagger(table, 0, "cpu", name)
                 assert made.epochs >= 5
-                assert (made.features is None) == (task != "ocr")
+                assert (made.features is None) == (task == "twitter")
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,17 @@ def test_the_search_looks_at_development_rows_alone(data, tmp_path, monkeypatch,
     first = {line.split(":")[0]: float(line.split(": ")[1].split()[0]) for line in best[::-1]}
     assert first["ocr one-fold network"] == 1
     assert first["chunking official ssvm"] == len(seen)
+
+
+@pytest.mark.parametrize("task", ["twitter", "chunking"])
+def test_settings_are_those_that_won_the_search(task):
+    search = runpy.run_path(str(SCRIPTS / "search" / "sequences.py"))
+    log = search["read"]([SCRIPTS / "search" / "sequences.jsonl"])
+    tables = tables_of(task, "official")
+    for group in search["GROUPS"][task, "official"]:
+        winner = search["ranked"](log, (task, "official"), group)[0]
+        mine = {name: each for name, each in tables[winner["method"]].items() if name != "title"}
+        assert mine == winner["settings"], group
 
 
 def test_what_is_missing_is_said(tmp_path, monkeypatch):
