@@ -273,7 +273,7 @@ class SPENServer(litserve.LitAPI):
     def unbatch(self, output: Any) -> Any:
         return output
 
-    def predict(self, x: Sequence[Asked] | Asked) -> Any:
+    def predict(self, x: Sequence[Asked] | Asked, **kwargs: Any) -> Any:
         if isinstance(x, Asked):  # with batches of one LitServe leaves the list out
             return self.predict([x])[0]
         rows = _together([asked.rows for asked in x])

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import spen
-from spen.files import from_json, read_tensors, to_json, write_tensors
+from spen.described import from_json, to_json
+from spen.files import read_tensors, write_tensors
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6)).astype(np.float32)

@@ -11,6 +11,7 @@ from spen.data.dataset import Dataset as Dataset
 from spen.data.load import load_dataset as load_dataset
 from spen.data.load import open_rows as open_rows
 from spen.data.synthetic import exclusive_blocks as exclusive_blocks
+from spen.described import register as register
 from spen.domains import Domain as Domain
 from spen.domains import Simplex as Simplex
 from spen.domains import UnitBox as UnitBox
@@ -68,7 +69,6 @@ from spen.features import Identity as Identity
 from spen.features import LabelScores as LabelScores
 from spen.features import Linear as Linear
 from spen.features import Network as Network
-from spen.files import register as register
 from spen.inference.backward import Detached as Detached
 from spen.inference.backward import Implicit as Implicit
 from spen.inference.backward import Truncated as Truncated

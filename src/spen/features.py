@@ -19,9 +19,9 @@ from spen.batch.context import Context
 from spen.batch.groups import in_turns
 from spen.batch.inputs import InputBatch, InputKind, InputRows
 from spen.batch.rows import Inputs, SparseBatch, affine, densify
+from spen.described import keep_arguments
 from spen.domains import DUAL_LIMIT
 from spen.errors import InputError, check_share, check_whole, one_of
-from spen.files import keep_arguments
 
 if TYPE_CHECKING:
     from spen.energies.local import LocalEnergy

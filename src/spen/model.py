@@ -18,6 +18,7 @@ from spen.batch.inputs import LARGEST_PASSED_BATCH, InputRows, read_inputs
 from spen.batch.limits import MOST_ROWS, limits
 from spen.batch.positions import ROW_TILE
 from spen.batch.rows import Rows, SparseRows, filled_batch, filled_rows, row_spans, whole_batch
+from spen.described import module_from_json, module_to_json, weights_of
 from spen.domains import Domain
 from spen.energies.base import Energy, Problem, add_problems, energy_terms
 from spen.energies.chain import ChainEnergy
@@ -25,7 +26,7 @@ from spen.energies.form import Form
 from spen.energies.local import LocalEnergy
 from spen.errors import InputError, check_positive, check_whole, choose, one_of
 from spen.features import Features, as_features, evaluating
-from spen.files import module_from_json, module_to_json, under, weights_of, write_tensors
+from spen.files import under, write_tensors
 from spen.inference.base import Inference, Solution, join_solutions
 from spen.inference.descent import Descent
 from spen.inference.discrete.viterbi import marginals_of

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spen.batch.ragged import SequenceBatch
+from spen.described import register
 from spen.errors import InputError, check_share, check_whole
 from spen.features import HE, Features, drop, fill_fan_in, fill_uniform, seeded
-from spen.files import register
 
 
 class SequenceFeatures(Features):

@@ -108,9 +108,10 @@ def _models(out: Path, data: Dataset) -> tuple[list[dict[str, Any]], LabelClassi
 
     from sklearn.exceptions import ConvergenceWarning
 
+    from spen.described import to_json
     from spen.errors import SpenError
     from spen.estimators.model_file import load_classifier as load
-    from spen.files import to_json, versions, write_atomically
+    from spen.files import versions, write_atomically
     from spen.metrics import example_f1
 
     path, log = out / "synthetic.spen", out / "records.jsonl"

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from spen.batch.context import Context, take
 from spen.batch.positions import at_positions
+from spen.described import keep_arguments, register
 from spen.domains import Domain, Simplex, UnitBox
 from spen.errors import EnergyCheckError, InputError, did_you_mean
-from spen.files import keep_arguments, register
 
 if TYPE_CHECKING:
     from spen.energies.form import Form

@@ -18,12 +18,12 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from spen.batch.splits import Split
+from spen.described import from_json, to_json
 from spen.errors import CheckpointError, InputError, check_whole, choose
 from spen.estimators.forests import Forest, forest_kinds
 from spen.estimators.plan import Base
 from spen.estimators.predictor import dense
 from spen.features import Features
-from spen.files import from_json, to_json
 
 TREES = 150
 """Of the forests that have a name here: held-out scores of small tables gain little by more."""

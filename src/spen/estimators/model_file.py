@@ -15,6 +15,17 @@ import spen
 from spen import model
 from spen.batch.inputs import SORTS, InputKind
 from spen.batch.splits import RowDigests
+from spen.described import (
+    checked_rebuilding,
+    from_json,
+    module_from_json,
+    module_to_json,
+    shapes_only,
+    to_json,
+    typed,
+    weights_of,
+    with_weights,
+)
 from spen.domains import Simplex, UnitBox
 from spen.errors import CheckpointError, InputError, SpenError, choose, one_of
 from spen.estimators import tagger_file
@@ -28,22 +39,7 @@ from spen.estimators.scaling import Scaling
 from spen.estimators.tables import TableEncoder
 from spen.estimators.tagger import Tagger
 from spen.estimators.targets import Targets
-from spen.files import (
-    DAMAGE,
-    check_finite,
-    checked_rebuilding,
-    from_json,
-    module_from_json,
-    module_to_json,
-    read_tensors,
-    shapes_only,
-    to_json,
-    typed,
-    under,
-    weights_of,
-    with_weights,
-    write_tensors,
-)
+from spen.files import DAMAGE, check_finite, read_tensors, under, write_tensors
 from spen.kernels.threads import ends_with_python
 from spen.metrics import METRICS
 from spen.model import SPEN, usable_device

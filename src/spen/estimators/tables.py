@@ -20,10 +20,10 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from spen.batch.arrays import object_array
+from spen.described import from_json, to_json, typed
 from spen.errors import InputError, check_whole, choose, did_you_mean, require
 from spen.estimators.scaling import FARTHEST
 from spen.estimators.targets import is_missing
-from spen.files import from_json, to_json, typed
 
 LARGE = 100
 """Rows from which on what stands in one row alone is rare: too little to learn from."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import spen
+from spen.described import from_json, module_from_json, module_to_json, to_json, weights_of
 from spen.domains import Simplex
 from spen.energies.chain import OUTSIDE
 from spen.errors import CheckpointError, InputError, choose, one_of
@@ -18,16 +19,7 @@ from spen.estimators.sentences import ENCODERS, ArrayEncoder
 from spen.estimators.tag_predictor import TagPredictor
 from spen.estimators.tag_rules import TagRules
 from spen.estimators.tagger import METRICS, Tagger
-from spen.files import (
-    check_finite,
-    from_json,
-    module_from_json,
-    module_to_json,
-    to_json,
-    under,
-    weights_of,
-    write_tensors,
-)
+from spen.files import check_finite, under, write_tensors
 from spen.inference.base import Inference
 from spen.model import SPEN, usable_device
 from spen.objectives.base import Objective

@@ -15,8 +15,9 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
+from spen.described import to_json, typed
 from spen.errors import CheckpointError, InputError, check_whole
-from spen.files import DAMAGE, locked, read_tensors, to_json, typed, under, write_tensors
+from spen.files import DAMAGE, locked, read_tensors, under, write_tensors
 from spen.training.optimisers import LBFGS, MEMORY
 from spen.training.processes import ALONE, Gradients, Processes, our_processes
 

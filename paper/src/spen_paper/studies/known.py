@@ -174,8 +174,9 @@ class Part:
                 losses = {name: kept[name] for name in kept.files if name != "record"}
                 return json.loads(str(kept["record"])), losses
         record, losses = measure()
+        arrays: dict[str, Any] = losses | {"record": np.array(json.dumps(record))}
         with open_atomically(self.path) as file:
-            np.savez(file, record=np.array(json.dumps(record)), **losses)
+            np.savez(file, **arrays)
         return record, losses
 
 
