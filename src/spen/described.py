@@ -233,7 +233,7 @@ def register(name: str) -> Callable[[T], T]:
         name: in files, for as long as they are to be read.
 
     >>> import spen, torch
-    >>> from spen.files import to_json
+    >>> from spen.described import to_json
     >>> @spen.register("two-layers")
     ... def two_layers(n_inputs, width=8):
     ...     return torch.nn.Sequential(torch.nn.Linear(n_inputs, width), torch.nn.ReLU())
