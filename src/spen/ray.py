@@ -183,6 +183,9 @@ def predict_files(
         ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
     context = DataContext.get_current()
     context.execution_options.preserve_order = True
+    if hasattr(context, "use_datasource_v2"):
+        # Ray's newer way to read Parquet (2.60) mixes up files all the same.
+        context.use_datasource_v2 = False
     paths, ending = _paths(files)
     dataset = getattr(ray.data, READERS[ending])(paths)
     settings: dict[str, Any] = {"write": write, "keep": keep, "known": known, "workers": workers}
