@@ -310,6 +310,11 @@ def test_a_weight_decay_is_taken_where_held_out_rows_are_better_for_it():
         assert (largest < 0.1) == (expected == 3.0)
     many = plan_of(replace(WIDE, rows=3000, labels=recipe.MANY_LABELS), cross_fit=True)
     assert many.energy_decays == (recipe.STRONG_DECAY,)
+    # What was asked for is not chosen.
+    asked = plan_of(
+        replace(WIDE, rows=3000, labels=recipe.MANY_LABELS), cross_fit=True, weight_decay=0.0
+    )
+    assert asked.energy_decays == ()
 
 
 def test_probabilities_are_calibrated_by_how_much_is_known():

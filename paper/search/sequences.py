@@ -229,7 +229,11 @@ def main() -> None:
         if number % chosen.of != chosen.part or time.perf_counter() - began > chosen.seconds:
             continue
         table = tables_of(task, split)[method]
-        if group != "network" and (network := ranked(log, (task, split), "network")):
+        if group != "network":
+            if not (network := ranked(log, (task, split), "network")):
+                raise SystemExit(
+                    f"Networks of {task}/{split} come first: --log has not all of them."
+                )
             table = with_changes(table, network[0]["changes"])
         table = with_changes(table, changes)
         settings = {name: value for name, value in table.items() if name != "title"}

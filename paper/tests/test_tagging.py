@@ -210,7 +210,17 @@ def test_the_search_looks_at_development_rows_alone(data, tmp_path, monkeypatch,
         "measure",
         lambda made, division, task: {"metrics": {number[task]: len(seen)}, "device": "cpu"},
     )
-    monkeypatch.setattr("sys.argv", ["sequences.py", "--out", str(tmp_path / "search")])
+    place = ["--out", str(tmp_path / "search")]
+    monkeypatch.setattr("sys.argv", ["sequences.py", *place, "--only", "ocr/folds/spen"])
+    with pytest.raises(SystemExit, match="Networks of ocr/folds come first"):
+        search["main"]()
+    networks = ",".join("/".join((*each, "network")) for each in search["GROUPS"])
+    monkeypatch.setattr("sys.argv", ["sequences.py", *place, "--only", networks])
+    search["main"]()
+    log = tmp_path / "networks.jsonl"
+    log.write_text(capsys.readouterr().out)
+    seen.clear()
+    monkeypatch.setattr("sys.argv", ["sequences.py", *place, "--log", str(log)])
     search["main"]()
     lines = capsys.readouterr().out
     assert len(lines.splitlines()) == len(seen) == len(search["points"]())

@@ -205,7 +205,7 @@ class UnitBox(Domain):
     def at_dual(self, dual: Tensor, known: Tensor | None) -> tuple[Tensor, Tensor]:
         # Labels share nothing, so the duals of held ones may be anything; and one clamp will do.
         dual = self.clamp_dual(dual)
-        y = torch.sigmoid(dual)
+        y = self.to_primal(dual)
         return dual, y if known is None else self.hold(y, known)
 
     def clamp_dual(self, dual: Tensor) -> Tensor:

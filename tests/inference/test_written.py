@@ -99,3 +99,52 @@ def test_nothing_outlives_a_step():
     gc.collect()
     found_by(model, THREE, {"entropy": 1.0})
     assert gc.collect() == 0
+
+
+def test_second_derivatives_are_refused_and_not_wrong():
+    model = label_model(0)
+    context = Context(torch.randn(3, L), torch.zeros(3, L))
+    weight = model.energy.terms[1].measurements
+
+    def slope(descent: spen.Descent) -> Tensor:
+        loss = spen.UnrolledLikelihood(start="local").loss(model, descent, context).sum()
+        return torch.autograd.grad(loss, weight, create_graph=True)[0]
+
+    with pytest.raises(spen.InputError, match="differentiated once"):
+        slope(THREE)
+    found = torch.autograd.grad(slope(replace(THREE, backend="general")).square().sum(), weight)
+    assert found[0].abs().max() > 0
+
+
+def test_what_is_not_quite_these_steps_takes_the_general_path():
+    class Narrow(spen.UnitBox):
+        def clamp_dual(self, dual: Tensor) -> Tensor:
+            return dual.clamp(-1, 1)
+
+    class Told(spen.Descent):
+        def solve(self, *args: Any, **settings: Any) -> spen.Solution:
+            asked.append(args)
+            return super().solve(*args, **settings)
+
+    asked: list[Any] = []
+    model, known = label_model(0), None
+    context = Context(8 * torch.randn(4, L), torch.zeros(4, L))
+    problem = model.energy.bind(context)
+    narrow = y_through(THREE, problem, Narrow(L), None, known)
+    assert narrow.max() <= torch.tensor(1.0).sigmoid()
+    y_through(Told(THREE.rule, THREE.stopping), problem, BOX, None, known)
+    assert len(asked) == 1
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = spen.UnrolledLikelihood().loss(model, THREE, context).sum()
+    loss.backward()
+    # torch.func looks through them, too.
+    weights = dict(model.named_parameters())
+
+    def of_weights(given: dict[str, Tensor]) -> Tensor:
+        with torch.nn.utils.stateless._reparametrize_module(model, given):
+            return spen.UnrolledLikelihood().loss(model, THREE, context).sum()
+
+    slopes = torch.func.grad(of_weights)({k: w.detach() for k, w in weights.items()})
+    wanted = torch.autograd.grad(of_weights(weights), list(weights.values()))
+    for slope, each in zip(slopes.values(), wanted, strict=True):
+        torch.testing.assert_close(slope, each)

@@ -139,7 +139,9 @@ class WindowProblem(RecordProblem):
     mask: Tensor  # pyright: ignore[reportIncompatibleVariableOverride]
     with_rows = ("offsets", "mask")
 
-    def settle(self) -> SettledWindows:
+    def settle(self) -> Problem:
+        if type(self) is not WindowProblem:
+            return self
         measured, window, classes = self.measurements.shape
         nothing = self.measurements.new_zeros(classes, window * classes)
         return SettledWindows(

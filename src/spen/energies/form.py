@@ -263,7 +263,7 @@ class Form(RecordProblem):
         return replace(self, **terms, blocks=blocks, domain=domain)
 
     def settle(self) -> Form:
-        if self.mask is None:
+        if self.mask is None or type(self) is not Form:
             return self
         return SettledForm(**{each.name: getattr(self, each.name) for each in fields(self)})
 

@@ -192,7 +192,7 @@ def make_plan(settings: dict[str, Any], shape: Shape) -> Plan:
         members=networks,
         linear_member=bool(settings["linear_member"]),
         bases=bases,
-        **_energies(energy, shape, cross_fit and is_auto(settings["energy"])),
+        **_energies(settings, energy, shape),
     )
     if hidden and is_auto(settings["hidden"]) and len(energy.terms) > 1 and not own_way:
         return replace(plan, rivals=_rivals(settings, shape))
@@ -219,18 +219,19 @@ STRONG_DECAY, MANY_LABELS = 0.1, 400
 """The weight decay that is tried beside the energy's own, and from how many labels on."""
 
 
-def _energies(narrow: UnsizedEnergy, shape: Shape, open_to_choice: bool) -> dict[str, Any]:
+def _energies(settings: dict[str, Any], narrow: UnsizedEnergy, shape: Shape) -> dict[str, Any]:
     """Return energies that are worth a trial, their rates and decays, by Plan's arguments.
 
     More measurements than twice the labels have nothing more to measure. Where labels are many,
     most are rare, and it depends on the data whether their weights had better decay.
     """
-    if not open_to_choice:
+    if not (settings["cross_fit"] and is_auto(settings["energy"])):
         return {}
     some = [WIDTHS[0], *(w for w in WIDTHS[1:] if w <= max(WIDTHS[1], 2 * shape.labels))]
     local = UnsizedEnergy(narrow.terms[:1])
     energies = tuple(local + energy for _, energy in zip(some, SURPRISES, strict=False))
-    decays = (STRONG_DECAY,) if shape.labels >= MANY_LABELS else ()
+    several = shape.labels >= MANY_LABELS and is_auto(settings["weight_decay"])
+    decays = (STRONG_DECAY,) if several else ()
     return {"energies": energies, "energy_rates": SURPRISE_RATES, "energy_decays": decays}
 
 

@@ -319,6 +319,8 @@ def solve_through(
     where that is Detached through all of its steps. A start must lie in the domain."""
     descent, backward = _differentiable(inference)
     descent = replace(descent, trace=True) if trace else descent
+    if _has_own_solve(descent):
+        return descent.solve(problem, domain, start, known, backward)
     return descent._solve_from(start, problem, domain, known, backward)
 
 
@@ -333,7 +335,7 @@ def y_through(
     descent, backward = _differentiable(inference)
     plain = type(descent) is Descent and descent.shortlist is None
     if not plain or not torch.is_grad_enabled():
-        return descent._solve_from(start, problem, domain, known, backward).y
+        return solve_through(inference, problem, domain, start, known).y
     task = _task(problem, domain, start, known)
     y = steps_written_out(descent, task) if backward == Unrolled() else None
     return backward.run(descent, task).y if y is None else y
@@ -345,6 +347,12 @@ def _task(problem: Problem, domain: Domain, start: Tensor | None, known: Tensor 
     if start is None:
         start = domain.uniform(like[:1]).expand(like.shape[0], -1)
     return Task(problem, domain, start, held_labels(domain, known, like, problem.mask))
+
+
+def _has_own_solve(descent: Descent) -> bool:
+    """Whether somebody's subclass overrides ``solve`` and knows nothing of ``_solve_from``."""
+    kinds = (kind for kind in type(descent).__mro__ if {"solve", "_solve_from"} & vars(kind).keys())
+    return "_solve_from" not in vars(next(kinds))
 
 
 def _differentiable(inference: Inference) -> tuple[Descent, Backward]:

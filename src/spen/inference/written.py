@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active as transforms_are_active
 
 from spen.batch.groups import linear, weight_gradient
 from spen.domains import DUAL_LIMIT, UnitBox
-from spen.energies.form import Form
+from spen.energies.form import Form, nonlinearity
+from spen.errors import InputError
 from spen.inference.base import Task
 from spen.inference.rules import MirrorDescent, prepare
 
 if TYPE_CHECKING:
     from spen.inference.descent import Descent
+
+SOFTPLUS = nonlinearity("softplus")
 
 
 def steps_written_out(descent: Descent, task: Task) -> Tensor | None:
@@ -30,11 +34,13 @@ def steps_written_out(descent: Descent, task: Task) -> Tensor | None:
     rule = descent.rule
     if type(rule) is not MirrorDescent or rule.momentum or rule.decay:
         return None
-    if descent.backend != "auto" or descent.trace or not isinstance(task.domain, UnitBox):
+    if descent.backend != "auto" or descent.trace or type(task.domain) is not UnitBox:
+        return None
+    if torch.is_autocast_enabled(task.start.device.type) or transforms_are_active():
         return None
     prepared = prepare(task, rule)
     form, tau = prepared.problem, prepared.tau
-    if not isinstance(form, Form) or not _is_known(form) or prepared.rates is not None:
+    if type(form) is not Form or not _is_known(form) or prepared.rates is not None:
         return None
     if any(each is not None and each.requires_grad for each in (task.start, tau)):
         return None
@@ -49,7 +55,7 @@ def _is_known(form: Form) -> bool:
     """Say whether a form is a score of each label and one block of smooth measurements."""
     if form.linear is None or form.quadratic is not None or form.mask is not None:
         return False
-    smooth = [block.nonlinearity.name == "softplus" and not block.by_row for block in form.blocks]
+    smooth = [block.nonlinearity == SOFTPLUS and not block.by_row for block in form.blocks]
     return smooth == [True]
 
 
@@ -106,10 +112,14 @@ class _MirrorSteps(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(  # type: ignore[override]
         ctx: Any, *upward: Tensor
     ) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "The steps of this descent are differentiated once. For second derivatives use "
+                'Descent(backend="general"), or leave out create_graph=True.'
+            )
         (of_y,), steps, held = upward, ctx.steps, ctx.held
         measurements, bias, readout, y = ctx.saved_tensors
         of_point: Tensor | None = None

@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from spen.cli.show import say, text_table
 from spen.errors import choose
 from spen.estimators.base import LabelClassifier
 from spen.estimators.decoding import expected_f1
-from spen.files import open_atomically
+from spen.files import open_atomically, versions
 from spen.metrics import calibration_error, example_f1
 from spen.model import usable_device
 from spen_paper import sets
@@ -161,18 +162,19 @@ class Part:
     """
 
     def __init__(self, folder: Path, wanted: Record) -> None:
-        self.words = json.dumps(wanted, sort_keys=True)
-        name = hashlib.sha256(self.words.encode()).hexdigest()[:16]
+        # Nor is a part of other versions or ways to reveal labels taken for one of these.
+        what = [wanted, versions(), {words: list(way) for words, way in REVEALINGS.items()}]
+        name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
         self.path = folder / "unfinished" / f"{name}.npz"
 
     def made(
         self, measure: Callable[[], tuple[Record, dict[str, np.ndarray]]]
     ) -> tuple[Record, dict[str, np.ndarray]]:
         """Return what is kept, or measure and keep it."""
-        if self.path.exists():
-            with np.load(self.path) as kept:
-                losses = {name: kept[name] for name in kept.files if name != "record"}
-                return json.loads(str(kept["record"])), losses
+        # One that cannot be read is made anew.
+        with suppress(OSError, ValueError, KeyError), np.load(self.path) as kept:
+            losses = {name: kept[name] for name in kept.files if name != "record"}
+            return json.loads(str(kept["record"])), losses
         record, losses = measure()
         arrays: dict[str, Any] = losses | {"record": np.array(json.dumps(record))}
         with open_atomically(self.path) as file:

@@ -56,7 +56,7 @@ class Viterbi(Inference):
         chain = read_chain(problem, domain, known, "Viterbi")
         kernel = machine_code(chains.best_paths, chains.path_types)
         if on_gpu.knows_chains(chain.unary):
-            tags, best = on_gpu.best_paths(chain.unary, chain.pairs, chain.lengths)
+            tags, best = on_gpu.best_paths(*chain.without_nan, chain.lengths)
             backend = "chain-triton"
         elif kernel is None or chain.unary.device.type != "cpu":
             tags, best = _best_taggings(chain, 1)
@@ -224,6 +224,16 @@ class Chain:
         mask = self.mask if tags.ndim == 2 else self.mask[:, None]
         taken = tags[..., None] == torch.arange(self.unary.shape[2], device=tags.device)
         return (taken & mask[..., None]).to(self.unary.dtype).flatten(-2)
+
+    @property
+    def without_nan(self) -> tuple[Tensor, Tensor]:
+        """The scores for kernels that follow the largest: nothing is larger than nan."""
+        lowest = -torch.inf
+        unary, pairs = (
+            torch.nan_to_num(scores, nan=lowest, posinf=torch.inf, neginf=lowest)
+            for scores in (self.unary, self.pairs)
+        )
+        return unary, pairs
 
     def unless_nan(self, best: Tensor) -> Tensor:
         """Return best scores (n, …), nan where a score of the row is: kernels pass it over."""
@@ -493,7 +503,7 @@ def best_taggings(chain: Chain, n: int) -> tuple[Tensor, Tensor]:
     Each class of a position keeps the n best ways to it. Where there are fewer, scores are −inf.
     """
     if on_gpu.knows_chains(chain.unary):
-        tags, best = on_gpu.best_lists(chain.unary, chain.pairs, chain.lengths, n)
+        tags, best = on_gpu.best_lists(*chain.without_nan, chain.lengths, n)
         return tags, chain.unless_nan(best)
     kernel = machine_code(chains.best_lists, chains.list_types)
     if kernel is None or chain.unary.device.type != "cpu" or chain.unary.isnan().any():
