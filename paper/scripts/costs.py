@@ -6,6 +6,7 @@
     python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--width 500]
     python paper/scripts/costs.py shortlist [--size 1000] [--measurements 256] [--device cuda]
     python paper/scripts/costs.py processes [--dataset bibtex] [--rows 2000] [--width 500]
+    python paper/scripts/costs.py fits --beside FOLDER [--dataset yeast] [--repeats 2]
 
 memory: the peak of a fit and a prediction on wide sparse rows, that of the whole process, the data
 included. bookmarks: one epoch a stage of a method of Table 1, and a prediction, on generated rows
@@ -30,6 +31,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -324,6 +326,36 @@ def processes(
         )
 
 
+A_FIT = """
+import sys, time, spen
+rows = spen.load_dataset(sys.argv[1]).train
+began, cpu = time.perf_counter(), time.process_time()
+spen.SPENClassifier(random_state=0).fit(rows.X, rows.Y)
+print(time.perf_counter() - began, time.process_time() - cpu)
+"""
+
+
+def fits(*, beside: Path = Path(), dataset: str = "yeast", repeats: int = 2) -> None:
+    """Fit by this version and by another one."""
+    if not (beside / "spen").is_dir():
+        raise spen.InputError(f"--beside {beside} holds no spen. Name the src of another checkout.")
+    sources = {"this version": Path(spen.__file__).parents[1], "the other one": beside.resolve()}
+    taken: dict[str, list[list[float]]] = {name: [] for name in sources}
+    for _ in range(repeats):
+        for name, source in sources.items():
+            command = [sys.executable, "-W", "ignore", "-c", A_FIT, dataset]
+            environment = os.environ | {"PYTHONPATH": str(source)}
+            done = subprocess.run(
+                command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+            )
+            taken[name].append([float(each) for each in done.stdout.split()])
+    for name, found in taken.items():
+        seconds, cpu = (statistics.fmean(each) for each in zip(*found, strict=True))
+        print(f"{name}: {seconds:.1f} s, {cpu:.1f} s of CPU time, mean of {repeats}")
+    one, two = (statistics.fmean(found[0] for found in each) for each in taken.values())
+    print(f"{dataset}: {one / two:.2f} times as long")
+
+
 def last_epoch(model: spen.SPEN, stage: spen.Stage, rows: spen.Split) -> tuple[float, float]:
     """Return the seconds of the last of two epochs, and those of CPU time of this process."""
     clocks: list[float] = []
@@ -342,4 +374,5 @@ def by_itself(train: Callable[[], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    main((labels, memory, bookmarks, epochs, shortlist, processes), "costs.py", __doc__)
+    commands = (labels, memory, bookmarks, epochs, shortlist, processes, fits)
+    main(commands, "costs.py", __doc__)
