@@ -8,12 +8,12 @@ differs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active as transforms_are_active
 
 from spen.batch.groups import linear, weight_gradient
 from spen.domains import DUAL_LIMIT, UnitBox
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from spen.inference.descent import Descent
 
 SOFTPLUS = nonlinearity("softplus")
+
+# Of torch's private names, which another version may not have: torch.func then refuses by itself.
+transforms_are_active: Callable[[], bool] = getattr(
+    torch._C, "_are_functorch_transforms_active", lambda: False
+)
 
 
 def steps_written_out(descent: Descent, task: Task) -> Tensor | None:
