@@ -183,17 +183,13 @@ def steps() -> int:
 def damping() -> dict[str, float]:
     """Return what rare labels are damped by, by the rule."""
 
-    logged = records()
-    whole = [
-        number
-        for number, damping in enumerate(DAMPINGS)
-        for wanted in [[point for point in DAMPED if damping == _damping_of(point)]]
-        if all(
-            any(r["dataset"] == name and r["point"] == point for r in logged)
-            for name in SETS
-            for point in wanted
-        )
-    ]
+    made = [(record["dataset"], record["point"]) for record in records()]
+
+    def is_whole(damping: dict[str, float]) -> bool:
+        wanted = [point for point in DAMPED if _damping_of(point) == damping]
+        return all((name, point) in made for name in SETS for point in wanted)
+
+    whole = [number for number, each in enumerate(DAMPINGS) if is_whole(each)]
 
     def number(point: dict[str, Any]) -> int | None:
         found = DAMPINGS.index(_damping_of(point)) if "third" in point else None

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, log_loss
 import spen
 from spen.baselines import KnownLabelsClassifier
 from spen.estimators.plan import Shape
-from spen.estimators.recipe import make_plan
+from spen.estimators.recipe import ENERGY_STEPS, STRONG_DECAY, make_plan
 from spen_paper.records import Records
 from spen_paper.studies import known
 from spen_paper.studies.known import (
@@ -165,6 +165,11 @@ def test_an_energy_is_trained_as_the_log_of_the_search_says():
         assert energy.terms[-1].settings["dropout"] == best["dropout"]
     assert plan.stages[-1].lr == best["lr"]
     assert plan.energy_rates == search["GRID"]["global_lr"]
+    # No longer, and no damping for all: what sets of many labels try is tried beside this.
+    assert search["steps"]() == search["STEPS"][0] == ENERGY_STEPS
+    assert search["damping"]() == {}
+    assert plan.stages[-1].weight_decay == 0.01
+    assert STRONG_DECAY in [each.get("weight_decay") for each in search["DAMPINGS"]]
 
 
 @pytest.mark.filterwarnings("ignore::spen.errors.UndertrainedWarning")
