@@ -218,32 +218,36 @@ def best_of(value_of: Callable[[dict[str, Any]], Any], sets: tuple[str, ...]) ->
     }
 
 
-def scored(name: str, folder: Path) -> tuple[Split, Split]:
-    """Return the rows to learn from, whose inputs are scores, and those to judge by."""
+def scored(name: str, folder: Path, kind: str = "", **network: Any) -> tuple[Split, Split]:
+    """Return the rows to learn from, whose inputs are scores, and those to judge by.
+
+    Scores are kept in the folder, those of networks with further settings by the name of the kind.
+    """
     train = load(name).train
     labels = sparse.csr_matrix(train.Y, dtype=np.float32)
     order = np.random.default_rng(12345).permutation(labels.shape[0])
     cut = int(0.8 * len(order))
     kept, held = np.sort(order[:cut]), np.sort(order[cut:])
-    path = folder / f"{name}.npz"
+    path = folder / f"{name}{kind}.npz"
     if not path.exists():
         part = np.random.default_rng(0).permutation(cut) % 3
         own, judged = train.X[kept], train.X[held]
         unseen = np.zeros((cut, labels.shape[1]), np.float32)
         for fold in range(3):
-            network = label_wise(own[part != fold], labels[kept][part != fold])
-            unseen[part == fold] = log_odds(network, own[part == fold])
-        whole = log_odds(label_wise(own, labels[kept]), judged)
+            one = label_wise(own[part != fold], labels[kept][part != fold], **network)
+            unseen[part == fold] = log_odds(one, own[part == fold])
+        whole = log_odds(label_wise(own, labels[kept], **network), judged)
         folder.mkdir(parents=True, exist_ok=True)
         np.savez(path, oof=unseen, dev=whole)
     scores = np.load(path)
     return Split(scores["oof"], labels[kept]), Split(scores["dev"], labels[held])
 
 
-def label_wise(X: Any, Y: Any) -> spen.SPENClassifier:
+def label_wise(X: Any, Y: Any, **settings: Any) -> spen.SPENClassifier:
     """Return a network without an energy, which is trained on nearly all of these rows."""
-    one = {"cross_fit": False, "linear_member": False, "base": None, "members": 1, "folds": 1}
-    one |= {"dropout": 0.5, "decoding": "half", "refit": False, "held_out": 0.02}
+    one: dict[str, Any] = {"cross_fit": False, "linear_member": False, "base": None, "members": 1}
+    one |= {"folds": 1, "dropout": 0.5, "decoding": "half", "refit": False, "held_out": 0.02}
+    one |= settings
     return spen.SPENClassifier(energy="local", **one, random_state=0).fit(X, Y)
 
 

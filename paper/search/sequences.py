@@ -47,10 +47,10 @@ def margin(each: float) -> dict[str, Any]:
     return {"objective": {"name": "hinge", "margin": each}}
 
 
-def n_best(n: int) -> dict[str, Any]:
+def n_best(n: int, **also: float) -> dict[str, Any]:
     """Return a change to so many taggings among which the right one is learned."""
     return {
-        "objective": {"name": "n_best", "n": n},
+        "objective": {"name": "n_best", "n": n} | also,
         "inference": {"name": "best_of", "n": 2 * n},
     }
 
@@ -83,6 +83,9 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
             ("spelling", n_best(128)),
             ("spelling", spells(13, 512) | n_best(64)),
             ("spelling", {"epochs": 120}),
+            ("spelling", n_best(32, language=1.0)),
+            ("spelling", n_best(128, language=1.0)),
+            ("spelling", n_best(128, language=1.0) | {"longer": 2}),
         ],
     },
     ("ocr", "new-words"): {
@@ -112,7 +115,13 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
         ],
         "spen": [("spen", {}), ("spen", windows(9, 256))],
         "ssvm": [("ssvm", {}), ("ssvm", NO_DROPOUT)],
-        "spelling": [("spelling", {}), ("spelling", n_best(128))],
+        "spelling": [
+            ("spelling", {}),
+            ("spelling", n_best(128)),
+            ("spelling", n_best(32, language=1.0)),
+            ("spelling", n_best(128, language=1.0)),
+            ("spelling", n_best(128, language=1.0) | {"longer": 2}),
+        ],
     },
     ("twitter", "official"): {
         "network": [

@@ -304,7 +304,8 @@ class KnownLabelsClassifier(NetworkClassifier):
                 "hidden must have at least one width, that of the layer which x and the known "
                 f"labels share; received {self.hidden!r}."
             )
-        energy = KnownLabelsEnergy.unsized(hidden=plan.chosen.hidden[1:], dropout=0.0)
+        sizes = {"hidden": plan.chosen.hidden[1:], "dropout": 0.0}
+        energy = KnownLabelsEnergy.unsized(**sizes, zeros=mark_of_zeros(shape.labels))
         stage = replace(plan.trial, objective=HiddenCrossEntropy())
         # The first layer is added up of x's part, the features, and of the known labels'.
         choices = tuple(
@@ -321,6 +322,11 @@ class KnownLabelsClassifier(NetworkClassifier):
         )
         plan = replace(plan, choices=choices, energy=energy, trial=stage, stages=(stage,))
         return replace(plan, linear=True, tried="all", by_known=True)
+
+
+def mark_of_zeros(labels: int) -> float:
+    """Return what a told network marks a known zero with, see ``KnownLabelsEnergy``."""
+    return 1.0
 
 
 ALL = (

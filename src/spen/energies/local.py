@@ -72,16 +72,18 @@ class KnownLabelsEnergy(LocalEnergy):
 
         h₀ = max(0, F(x) + U k),   h_j = max(0, W_j h_{j−1} + v_j),   a = B h + D k + b0
 
-    k (2 L) marks the labels that are known to be on, and then those that are known to be off; it is
-    zero where nothing is known. With F(x) linear in x, this is a feed-forward network of x and k.
-    Its minimiser with entropy weight 1 is σ(−a), at once: known labels change the scores of the
-    others, and nothing has to be inferred.
+    k (2 L) marks the labels that are known to be on with 1, and then those that are known to be off
+    with ``zeros``; it is 0 where nothing is known. With F(x) linear in x, this is a feed-forward
+    network of x and k. Its minimiser with entropy weight 1 is σ(−a), at once: known labels change
+    the scores of the others, and nothing has to be inferred.
 
     Args:
         n_features: f, the width of F(x), which is that of h₀.
         n_labels: L.
         hidden: the widths of the layers after h₀.
         dropout: the share of units zeroed in training, in each layer.
+        zeros: what marks a known zero. Known zeros of thousands of labels all say much the same,
+            and at 1 each the step that they take together drowns all else.
 
     >>> energy = KnownLabelsEnergy(8, 4, hidden=(8,))
     >>> known = torch.tensor([[1.0, 0.0, torch.nan, torch.nan]])
@@ -93,13 +95,20 @@ class KnownLabelsEnergy(LocalEnergy):
     """Labels up to which D is there; it has 2 L² weights."""
 
     def __init__(
-        self, n_features: int, n_labels: int, hidden: Sequence[int] = (), dropout: float = 0.0
+        self,
+        n_features: int,
+        n_labels: int,
+        hidden: Sequence[int] = (),
+        dropout: float = 0.0,
+        zeros: float = 1.0,
     ) -> None:
         nn.Module.__init__(self)
         self.n_features = n_features
         self.n_labels = n_labels
         self.dropout = dropout
-        check_settings(self, n_features="whole", n_labels="whole", dropout="share")
+        self.zeros = zeros
+        rules = {"n_features": "whole", "n_labels": "whole", "dropout": "share"}
+        check_settings(self, **rules, zeros="zero or more")
         for width in hidden:
             check_whole(width, "hidden")
         self.hidden = tuple(hidden)
@@ -118,7 +127,8 @@ class KnownLabelsEnergy(LocalEnergy):
     def scores(self, context: Context, generator: torch.Generator | None = None) -> Tensor:
         hidden, known, told = context.features, context.known, None
         if known is not None:
-            told = torch.cat([known == 1, known == 0], 1).to(hidden.dtype)
+            ones, zeros = ((known == value).to(hidden.dtype) for value in (1, 0))
+            told = torch.cat([ones, zeros if self.zeros == 1 else self.zeros * zeros], 1)
             hidden = hidden + F.linear(told, self.told)
         hidden = self._dropped(torch.relu(hidden), generator)
         for layer, bias in zip(self.layers, self.layer_biases, strict=True):
@@ -144,4 +154,5 @@ class KnownLabelsEnergy(LocalEnergy):
             nn.init.zeros_(self.links)
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, hidden={self.hidden}, dropout={self.dropout}"
+        shown = f"{super().extra_repr()}, hidden={self.hidden}, dropout={self.dropout}"
+        return f"{shown}, zeros={self.zeros:g}"

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from spen.batch.context import Context
 from spen.domains import Domain
-from spen.energies.base import Problem
-from spen.errors import check_settings
+from spen.energies.base import Problem, SumProblem
+from spen.energies.language import LanguageProblem
+from spen.errors import InputError, check_settings
 from spen.inference.base import Inference, Solution
 from spen.inference.discrete.best_of import BestOf, candidate_values, split_chain
 from spen.inference.discrete.viterbi import ForwardBackward, Viterbi
@@ -58,15 +59,20 @@ class NBestLikelihood(Objective):
     """−log P(target) among the n best taggings of the chain, by all energies together.
 
         loss = E(t) + log Σ_y exp(−E(y)) + weight · the chain's own ``Likelihood`` loss
+                                         + language · the language models' own, E^lm(t)
 
     where y runs over the target t and those of the n best taggings that are not t. Targets are
     (n, T K), the loss (n,). The n best change while the chain learns; the other energies learn to
     tell the target from what the chain finds likely. It predicts by ``BestOf``, with the n of the
     inference or its own. Tags that were not observed are filled in by the chain.
 
+    Features that fit the rows leave next to nothing to learn from the first part. What a
+    ``LanguageEnergy`` learns from labels alone, with ``language`` above 0, features cannot take.
+
     Args:
         n: how many taggings of each row the target is compared with.
         weight: how much the chain's own loss counts, without which its n best could be anything.
+        language: how much −log P(t) of language models among the energies counts beside.
 
     >>> import spen
     >>> energy = spen.LocalEnergy(1, 2) + spen.ChainEnergy(2) + spen.SkipChainEnergy(2)
@@ -78,9 +84,10 @@ class NBestLikelihood(Objective):
 
     n: int = 16
     weight: float = 1.0
+    language: float = 0.0
 
     def __post_init__(self) -> None:
-        check_settings(self, n="whole", weight="zero or more")
+        check_settings(self, n="whole", weight="zero or more", language="zero or more")
 
     def loss(
         self,
@@ -103,13 +110,29 @@ class NBestLikelihood(Objective):
         wanted = problem.value(target)
         everything = torch.logsumexp(-torch.cat([wanted[:, None], energies], 1), 1)
         loss = wanted + everything
-        return loss + self.weight * _loss_of_chain(chain, domain, context) if self.weight else loss
+        if self.weight:
+            loss = loss + self.weight * _loss_of_chain(chain, domain, context)
+        if self.language:
+            loss = loss + self.language * _loss_of_language(problem, target)
+        return loss
 
     def predict(self, model: SPEN, inference: Inference, context: Context) -> Solution:
         """The best of the n best taggings: of as many as the inference looks at, if it does so."""
         problem, domain = model.energy.bind(context), model.domain.of_batch(context)
         chosen = inference if isinstance(inference, BestOf) else BestOf(self.n)
         return chosen.solve(problem, domain, known=context.known)
+
+
+def _loss_of_language(problem: Problem, target: Tensor) -> Tensor:
+    """Return −log of how likely language models among the energies find the target, (n,)."""
+    terms = problem.terms if isinstance(problem, SumProblem) else (problem,)
+    models = [term for term in terms if isinstance(term, LanguageProblem)]
+    if not models:
+        raise InputError(
+            "NBestLikelihood(language=...) trains language models over labels, and there is none "
+            "among the energies. Add a LanguageEnergy, or leave language at 0."
+        )
+    return torch.stack([model.value(target) for model in models]).sum(0)
 
 
 def _loss_of_chain(problem: Problem, domain: Domain, context: Context) -> Tensor:
