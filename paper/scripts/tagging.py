@@ -1,7 +1,7 @@
 """Runs of `spen reproduce ocr|twitter|chunking` by several processes side by side.
 
     SPEN_DATA=FOLDER python paper/scripts/tagging.py --part 0 --of 8 --out FOLDER [--device cuda]
-        [--seconds 400] [--seeds 3] [--only ocr/folds,twitter]
+        [--seconds 400] [--seeds 3] [--only ocr/folds,twitter] [--without gspen]
 
 Each process takes every so-many-th run, the first seeds and folds of all tables before others, and
 keeps its records in OUT/records-PART.jsonl; runs that are there are not made again. In the end
@@ -47,12 +47,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", help="sets or sets/divisions, separated by commas")
+    parser.add_argument("--without", default="", help="methods, separated by commas")
     parser.add_argument("--list", action="store_true", help="how many runs there are")
     parser.add_argument("--out", default="runs/tagging")
     chosen = parser.parse_args()
     began, records = time.perf_counter(), Records(Path(chosen.out))
     records.path = records.folder / f"records-{chosen.part}.jsonl"
     runs = all_runs(chosen.seeds, chosen.only and chosen.only.split(","))
+    runs = [each for each in runs if each[4] not in chosen.without.split(",")]
     if chosen.list:
         print(f"{len(runs)} runs")
         return

@@ -234,13 +234,15 @@ def test_the_search_looks_at_development_rows_alone(data, tmp_path, monkeypatch,
     assert first["chunking official ssvm"] == len(seen)
 
 
-@pytest.mark.parametrize("task", ["twitter", "chunking"])
-def test_settings_are_those_that_won_the_search(task):
+@pytest.mark.parametrize(
+    ("task", "split"), [(task, each) for task in SPLITS for each in SPLITS[task]]
+)
+def test_settings_are_those_that_won_the_search(task, split):
     search = runpy.run_path(str(SCRIPTS / "search" / "sequences.py"))
     log = search["read"]([SCRIPTS / "search" / "sequences.jsonl"])
-    tables = tables_of(task, "official")
-    for group in search["GROUPS"][task, "official"]:
-        winner = search["ranked"](log, (task, "official"), group)[0]
+    tables = tables_of(task, split)
+    for group in search["GROUPS"][task, split]:
+        winner = search["ranked"](log, (task, split), group)[0]
         mine = {name: each for name, each in tables[winner["method"]].items() if name != "title"}
         assert mine == winner["settings"], group
 
