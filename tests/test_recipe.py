@@ -1,5 +1,6 @@
 """What SPENClassifier does by itself, and that whoever says otherwise is taken at their word."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -54,11 +55,7 @@ def test_for_classes_and_very_few_rows_the_energy_is_trained_with_its_features(o
     assert plan_of(shape) == plan_of(shape, **TOGETHER)
 
 
-def test_an_energy_is_tried_no_wider_than_labels_are_many():
-    widths = {20: [64, 256], 600: [64, 256, 1024]}
-    for labels, wanted in widths.items():
-        plan = plan_of(replace(WIDE, labels=labels, features=2000))
-        assert [replace(plan, energy=each).measurements for each in plan.energies] == wanted
+def test_energies_of_the_user_are_not_chosen():
     assert plan_of(energy="label", cross_fit=True).energies == ()
 
 
@@ -291,30 +288,59 @@ def test_a_wide_energy_is_taken_where_it_is_clearly_better(monkeypatch):
     )
 
 
-def test_a_weight_decay_is_taken_where_held_out_rows_are_better_for_it():
-    """Six labels that say nothing of each other: what an energy learns of them is noise."""
+def test_energies_of_many_labels_are_averaged(monkeypatch, tmp_path):
+    """One energy in the end, whose value is the mean of the members', each of a seed of its own."""
     random = np.random.default_rng(0)
-    Y = (random.random((120, 6)) < 0.5).astype(np.float32)
-    scores = spen.Split(np.zeros(Y.shape, np.float32), Y)
-    plan = plan_of(replace(WIDE, rows=120, labels=6), cross_fit=True, epochs=60)
-    plan = replace(plan, energies=plan.energies[:1])
-    assert plan.energy_decays == ()
+    Y = np.repeat(random.random((120, 6)) < 0.5, 2, axis=1).astype(np.float32)
+    scores = spen.Split(random.normal(size=Y.shape).astype(np.float32), Y)
+    plan = plan_of(replace(WIDE, rows=120, labels=12), cross_fit=True, epochs=3)
+    plan = replace(plan, energies=plan.energies[:1], energy_members=3)
     folds = [(np.arange(60), np.arange(60, 120))]
     held = HeldOut(None, None, None, 1, np.arange(120), None, scores, None)
-    work = Fit(scores, spen.UnitBox(6), 0)
-    for decays, expected in (((3.0,), 3.0), ((), 0.01), ((1e-9,), 0.01)):
-        chosen, run = choose_energy(work, replace(plan, energy_decays=decays), folds, held)
-        assert chosen.stages[0].weight_decay == expected
-        assert chosen.energy_decays == ()
-        largest = run[0].energy.terms[1].measurements.detach().square().mean()
-        assert (largest < 0.1) == (expected == 3.0)
-    many = plan_of(replace(WIDE, rows=3000, labels=recipe.MANY_LABELS), cross_fit=True)
-    assert many.energy_decays == (recipe.STRONG_DECAY,)
-    # What was asked for is not chosen.
-    asked = plan_of(
-        replace(WIDE, rows=3000, labels=recipe.MANY_LABELS), cross_fit=True, weight_decay=0.0
+    work = Fit(scores, spen.UnitBox(12), 5)
+    chosen, (model, _) = choose_energy(work, plan, folds, held)
+    assert chosen.energy_members == 3
+    # The fold's energy has learned from what the fold keeps, and from nothing else.
+    kept = scores.rows(folds[0][0])
+    [others] = work.run_energies(chosen, kept, [np.arange(60)], first=1)
+    runs = [work.run_energy(chosen, kept), *others]
+    context = model.context(scores.X[60:])
+    y = torch.rand(60, 12, generator=torch.Generator().manual_seed(0))
+    values = [each.energy.bind(context).value(y) for each, _ in runs]
+    assert not any(torch.allclose(one, other) for one, other in itertools.combinations(values, 2))
+    torch.testing.assert_close(model.energy.bind(context).value(y), sum(values) / 3)
+    # In the plan of the trained model, and so in its file, it is one wide energy.
+    ended = chosen.with_mean_energy()
+    assert (ended.measurements, ended.energy_members) == (3 * chosen.measurements, 1)
+    assert (
+        ended.energy.size(12, spen.UnitBox(12)).state_dict().keys()
+        == model.energy.state_dict().keys()
     )
-    assert asked.energy_decays == ()
+    many = plan_of(replace(WIDE, rows=3000, labels=recipe.MANY_LABELS), cross_fit=True)
+    fewer = plan_of(replace(WIDE, rows=3000, labels=recipe.MANY_LABELS - 1), cross_fit=True)
+    assert (many.energy_members, fewer.energy_members) == (recipe.ENERGY_MEMBERS, 1)
+    monkeypatch.setattr(recipe, "MANY_LABELS", 6)
+    settings = {"hidden": (), "epochs": 2, "random_state": 0, "cross_fit": True}
+    clf = spen.SPENClassifier(**settings).fit(scores.X, Y[:, ::2])
+    assert clf.plan_.measurements == len(clf.model_.energy.terms[1].bias)
+    assert clf.plan_.measurements in (4 * 64, 4 * 256)
+    clf.save(path := tmp_path / "many.spen")
+    np.testing.assert_array_equal(
+        spen.load(path).predict_proba(scores.X), clf.predict_proba(scores.X)
+    )
+
+
+def test_thousands_of_labels_get_wider_networks_and_stronger_decay():
+    shape = replace(WIDE, rows=recipe.VERY_MANY_ROWS + 1, features=50_000, labels=recipe.THOUSANDS)
+    fewer, fewer_rows = replace(shape, labels=1999), replace(shape, rows=recipe.VERY_MANY_ROWS)
+    wide, plain, small = (plan_of(each, cross_fit=True) for each in (shape, fewer, fewer_rows))
+    assert wide.chosen.hidden == (1024, 1024)
+    assert plain.chosen.hidden == small.chosen.hidden == (400, 512)
+    assert wide.trial.epochs == pytest.approx(recipe.LONG * plain.trial.epochs, abs=1)
+    assert [each.stages[0].weight_decay for each in (wide, plain, small)] == [0.1, 0.01, 0.01]
+    assert [each.trial.weight_decay for each in (wide, plain, small)] == [0.01, 0.01, 0.01]
+    asked = plan_of(shape, cross_fit=True, weight_decay=0.0)
+    assert asked.stages[0].weight_decay == 0.0
 
 
 def test_probabilities_are_calibrated_by_how_much_is_known():

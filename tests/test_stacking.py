@@ -95,9 +95,9 @@ def test_energies_that_judge_a_fold_have_not_seen_it(data, monkeypatch):
     trained_on = []
     original = Fit.run_energies
 
-    def spy(self, plan, rows, parts):
+    def spy(self, plan, rows, parts, **first):
         trained_on.extend(map(len, parts))
-        return original(self, plan, rows, parts)
+        return original(self, plan, rows, parts, **first)
 
     monkeypatch.setattr(Fit, "run_energies", spy)
     common = {"hidden": (), "epochs": 2, "folds": 3, "random_state": 0}

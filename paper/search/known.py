@@ -266,7 +266,7 @@ def plan_of(point: dict[str, Any], rows: Split) -> Plan:
     term = {name: point[name] for name in ("measurements", "dropout")}
     energy = spen.ScoreEnergy.unsized() + spen.SurpriseEnergy.unsized(**term)
     stage = replace(plan.stages[0], lr=point["lr"], global_lr=point["global_lr"])
-    stage = replace(stage, weight_decay=point.get("weight_decay", stage.weight_decay))
+    stage = replace(stage, weight_decay=point.get("weight_decay", 0.01))
     if "steps" in point:
         stage = replace(stage, epochs=round(point["steps"] * stage.batch_size / n))
     return replace(plan, energy=energy, energies=(), stages=(stage,))

@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, log_loss
 import spen
 from spen.baselines import KnownLabelsClassifier
 from spen.estimators.plan import Shape
-from spen.estimators.recipe import ENERGY_STEPS, STRONG_DECAY, make_plan
+from spen.estimators.recipe import ENERGY_STEPS, make_plan
 from spen_paper.records import Records
 from spen_paper.studies import known
 from spen_paper.studies.known import (
@@ -165,11 +165,33 @@ def test_an_energy_is_trained_as_the_log_of_the_search_says():
         assert energy.terms[-1].settings["dropout"] == best["dropout"]
     assert plan.stages[-1].lr == best["lr"]
     assert plan.energy_rates == search["GRID"]["global_lr"]
-    # No longer, and no damping for all: what sets of many labels try is tried beside this.
+    # No longer, and no damping for all: thousands of labels have one by the log of many.jsonl.
     assert search["steps"]() == search["STEPS"][0] == ENERGY_STEPS
     assert search["damping"]() == {}
     assert plan.stages[-1].weight_decay == 0.01
-    assert STRONG_DECAY in [each.get("weight_decay") for each in search["DAMPINGS"]]
+
+
+def test_many_labels_get_what_the_log_says(monkeypatch):
+    folder = Path(__file__).parents[1] / "search"
+    monkeypatch.syspath_prepend(str(folder))
+    search = runpy.run_path(str(folder / "many.py"))
+    best, settings = search["winners"](), spen.SPENClassifier().get_params(deep=False)
+    many = make_plan(settings, Shape(10_000, 500, 1000, True, False))
+    assert many.energy_members == best["averaged"]
+    assert many.stages[-1].weight_decay == 0.01
+    # The set of thousands of labels, of which the search had four fifths of the training rows.
+    thousands = make_plan(settings, Shape(41_282, 52_239, 6892, True, False))
+    over = search["NETWORKS"][best["over"]["network"]]
+    assert thousands.chosen.hidden == tuple(over["hidden"])
+    assert thousands.trial.epochs == over["epochs"]
+    assert thousands.stages[-1].weight_decay == best["over"]["weight_decay"]
+    told = KnownLabelsClassifier()
+    assert best["told"]["zeros"] == "root"
+    for labels, mark in ((6892, 6892**-0.5), (1000, 1.0)):
+        plan = told.plan(Shape(41_282, 52_239, labels, True, False))
+        assert plan.energy.terms[0].settings.get("zeros", 1.0) == mark
+        assert best["told"]["lr"] in {choice.lr for choice in plan.choices}
+        assert best["told"]["epochs"] in {choice.epochs for choice in plan.choices}
 
 
 @pytest.mark.filterwarnings("ignore::spen.errors.UndertrainedWarning")

@@ -268,7 +268,8 @@ class KnownLabelsClassifier(NetworkClassifier):
     Its inputs are x and two vectors more, which mark the labels that are known to be on and those
     known to be off. In training each row is told a random part of its labels, a share drawn evenly
     from 0 to 1, and the loss is the log loss of the others. Up to 2,000 labels, known labels also
-    have a direct weight for each output.
+    have a direct weight for each output; of more labels a known zero is marked by 1/√L, because as
+    many ones would drown all else.
 
     Dropout, rate and epochs are chosen on held-out rows by the log loss of hidden labels, where
     none, a quarter and a half of the labels are known; probabilities are calibrated for rows of
@@ -304,8 +305,10 @@ class KnownLabelsClassifier(NetworkClassifier):
                 "hidden must have at least one width, that of the layer which x and the known "
                 f"labels share; received {self.hidden!r}."
             )
-        sizes = {"hidden": plan.chosen.hidden[1:], "dropout": 0.0}
-        energy = KnownLabelsEnergy.unsized(**sizes, zeros=mark_of_zeros(shape.labels))
+        sizes: dict[str, Any] = {"hidden": plan.chosen.hidden[1:], "dropout": 0.0}
+        if (mark := mark_of_zeros(shape.labels)) != 1:
+            sizes["zeros"] = mark
+        energy = KnownLabelsEnergy.unsized(**sizes)
         stage = replace(plan.trial, objective=HiddenCrossEntropy())
         # The first layer is added up of x's part, the features, and of the known labels'.
         choices = tuple(
@@ -326,7 +329,7 @@ class KnownLabelsClassifier(NetworkClassifier):
 
 def mark_of_zeros(labels: int) -> float:
     """Return what a told network marks a known zero with, see ``KnownLabelsEnergy``."""
-    return 1.0
+    return 1.0 if labels <= KnownLabelsEnergy.MOST_LINKED else labels**-0.5
 
 
 ALL = (

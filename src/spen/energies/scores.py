@@ -9,6 +9,8 @@ model of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -50,6 +52,15 @@ class ScoreEnergy(LocalEnergy):
         scale, shift = (in_turns(each, context.n_rows) for each in (self.scale_bias, self.bias))
         scores = -((1 + scale) * context.features + shift)
         return scores if context.mask is None else at_positions(scores.flatten(1), context.mask)
+
+    @classmethod
+    @torch.no_grad()
+    def mean(cls, energies: Sequence[ScoreEnergy]) -> ScoreEnergy:
+        """Return the energy that is the mean of several: scales and shifts are averaged."""
+        whole = cls(energies[0].n_labels).to(energies[0].bias)
+        whole.scale_bias.copy_(torch.stack([each.scale_bias for each in energies]).mean(0))
+        whole.bias.copy_(torch.stack([each.bias for each in energies]).mean(0))
+        return whole
 
     def reset(self, generator: torch.Generator) -> None:
         nn.init.zeros_(self.scale_bias)
@@ -146,6 +157,19 @@ class SurpriseEnergy(Energy):
             readout = drop(readout.expand(rows, -1), self.dropout, generator)
         block = Block(self.measurements, bias, readout, self.nonlinearity)
         return Form(constant=bias.new_zeros(rows), blocks=(block,))
+
+    @classmethod
+    @torch.no_grad()
+    def mean(cls, energies: Sequence[SurpriseEnergy]) -> SurpriseEnergy:
+        """Return the energy that is the mean of several: it makes all of their measurements."""
+        first = energies[0]
+        width = sum(len(each.bias) for each in energies)
+        settings = {"nonlinearity": first.nonlinearity.name, "dropout": first.dropout}
+        whole = cls(first.n_labels, width, **settings).to(first.bias)
+        for name in ("measurements", "bias", "surprise_bias", "readout"):
+            getattr(whole, name).copy_(torch.cat([getattr(each, name) for each in energies]))
+        whole.readout.copy_(whole.readout / len(energies))
+        return whole
 
     def reset(self, generator: torch.Generator) -> None:
         fill_normal(self.measurements, self.SCALE, generator)

@@ -35,7 +35,7 @@ from spen.estimators.judging import (
 from spen.estimators.plan import Plan
 from spen.estimators.predictor import Predictor
 from spen.estimators.progress import epochs_of, in_words, showing
-from spen.estimators.runs import Fit, HeldOut, joined, label_wise_parts
+from spen.estimators.runs import Fit, HeldOut, joined, label_wise_parts, mean_energy
 from spen.estimators.scaling import Scaling
 from spen.features import LabelScores
 from spen.model import SPEN
@@ -229,7 +229,7 @@ def _cross_fit(
         if not isinstance(features, LabelScores):
             features = LabelScores(label_wise_parts(model))
         whole = SPEN(features, energy.energy, work.domain).to(work.device)
-        ended = replace(plan, decoding=verdict.decoding, rivals=())
+        ended = replace(plan.with_mean_energy(), decoding=verdict.decoding, rivals=())
         labels = scored.scores.Y[judged]
         warn_if_undertrained(plan, work.domain, labels, verdict.score, history)
         kept = verdict.calibration, verdict.tuned, verdict.score
@@ -250,19 +250,18 @@ def choose_energy(
     Each is trained on the first fold's scores, and judged by what it says of hidden labels of the
     rows that the fold holds out, where none, a quarter or a half of the labels are known. The best
     rate of the narrowest energy is that of wider ones; the first which is not clearly better than
-    the one before ends these trials, because a wide one makes predictions slower. Other weight
-    decays are tried with what won.
+    the one before ends these trials, because a wide one makes predictions slower. Where several are
+    averaged, the run has all of them.
     """
-    if len(plan.energies) * len(plan.energy_rates) < 2 and not plan.energy_decays:
+    if len(plan.energies) * len(plan.energy_rates) < 2:
         return plan, None
     (kept, held), *_ = [_positions(scored, fold) for fold in folds]
     rows, judges = scored.scores.rows(kept), scored.scores.rows(held[:MOST_JUDGES])
     progress = work.progress
 
-    def attempt(energy: UnsizedEnergy, rate: float, decay: float | None = None) -> TriedEnergy:
-        tried = plan.with_energy(energy, rate, decay)
+    def attempt(energy: UnsizedEnergy, rate: float) -> TriedEnergy:
+        tried = plan.with_energy(energy, rate)
         words = f"an energy of {tried.measurements} measurements, rate {rate:g}"
-        words += "" if decay is None else f", weight decay {decay:g}"
         progress.begin(f"trying {words}")
         run = work.run_energy(tried, rows)
         began = time.perf_counter()
@@ -281,15 +280,16 @@ def choose_energy(
         if gains.mean() <= CLEARLY * gains.std() / np.sqrt(len(gains)):
             break
         best = tried
-    for decay in plan.energy_decays:
-        tried = attempt(best.plan.energy, rate, decay)
-        best = tried if tried.losses.mean() < best.losses.mean() else best
     if best.plan.measurements > narrow.plan.measurements:
         progress.tell(
             f"{best.plan.measurements} measurements are chosen: inference takes "
             f"{best.seconds / narrow.seconds:.1f} times as long as with {narrow.plan.measurements}"
         )
-    return best.plan, best.run
+    if plan.energy_members == 1:
+        return best.plan, best.run
+    progress.begin(f"training {plan.energy_members} energies, to average them")
+    [others] = work.run_energies(best.plan, rows, [np.arange(len(rows))], first=1)
+    return best.plan, mean_energy([best.run, *others])
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ def cross_fitted(
     parts = [_positions(scored, fold) for fold in judging_folds(folds, work.rows.Y)]
     rest = [kept for kept, _ in parts[begun is not None :]]
     every = np.arange(len(scored.rows))
-    runs = work.run_energies(plan, scored.scores, [*rest, every])
+    runs = list(map(mean_energy, work.run_energies(plan, scored.scores, [*rest, every])))
     runs = [begun, *runs] if begun else runs
     softs, joints, halves = [], [], []
     for (model, _), (_, held) in zip(runs, parts, strict=False):

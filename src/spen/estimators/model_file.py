@@ -53,7 +53,7 @@ LARGEST = 3e38
 """About the largest number that float32 has."""
 
 NOT_KEPT = ("prediction", "base", "bases", "tried", "raw", "rivals")
-NOT_KEPT += ("energies", "energy_rates", "energy_decays")
+NOT_KEPT += ("energies", "energy_rates", "energy_members")
 """Parts of a plan that stand in a file in another form, or that a classifier's plan never has."""
 
 

@@ -165,7 +165,8 @@ class Plan:
         energies: where ``cross_fit``, energies that are tried in place of ``energy``, each wider
             than the one before; held-out rows choose.
         energy_rates: the learning rates that are tried with the first of them.
-        energy_decays: weight decays that are tried, in the end, in place of the stage's own.
+        energy_members: how many energies, each of its own seed, are averaged to one, which makes
+            all of their measurements: what few rows teach a rare label by chance averages out.
         by_known: whether choices are compared by what models say of hidden labels where others
             are known (see ``losses_when_known``), not where nothing is.
     """
@@ -192,7 +193,7 @@ class Plan:
     rivals: tuple[Plan, ...] = ()
     energies: tuple[UnsizedEnergy, ...] = ()
     energy_rates: tuple[float, ...] = ()
-    energy_decays: tuple[float, ...] = ()
+    energy_members: int = 1
     by_known: bool = False
 
     @property
@@ -200,12 +201,18 @@ class Plan:
         """Whether label-wise scores are an average."""
         return self.members > 1 or self.linear_member or bool(self.bases)
 
-    def with_energy(self, energy: UnsizedEnergy, rate: float, decay: float | None = None) -> Plan:
-        """Return the plan with one energy, and one rate and decay for it, and no other to try."""
-        changes = {"global_lr": rate} | ({} if decay is None else {"weight_decay": decay})
-        stages = tuple(replace(stage, **changes) for stage in self.stages)
+    def with_energy(self, energy: UnsizedEnergy, rate: float) -> Plan:
+        """Return the plan with one energy, and one rate for it, and no other to try."""
+        stages = tuple(replace(stage, global_lr=rate) for stage in self.stages)
         alone: dict[str, Any] = {"energies": (energy,), "energy_rates": (rate,)}
-        return replace(self, energy=energy, energy_decays=(), stages=stages, **alone)
+        return replace(self, energy=energy, stages=stages, **alone)
+
+    def with_mean_energy(self) -> Plan:
+        """Return the plan of the one energy that all members are in the end."""
+        width = self.energy_members * self.measurements
+        return replace(
+            self, energy=self.energy.with_setting("measurements", width), energy_members=1
+        )
 
     @property
     def measurements(self) -> int:

@@ -206,7 +206,7 @@ def epochs_of(plan: Plan, folds: int) -> int:
     trials = len(plan.choices) * tried * trial
     if plan.cross_fit:
         energies = max(0, len(plan.energies) + len(plan.energy_rates) - 1)
-        energies += len(plan.energy_decays)
+        energies += 2 * (plan.energy_members - 1)
         return trials + (folds - tried + 1) * trial + (energies + folds + 1) * whole
     if plan.is_label_wise:
         return trials + (folds - tried + plan.refit) * trial

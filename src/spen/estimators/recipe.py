@@ -55,7 +55,7 @@ ENERGIES: dict[str, UnsizedEnergy | None] = {
 THROUGH_INFERENCE = (UnrolledLikelihood, EndToEnd)
 """Objectives that train everything at once, without a label-wise model to start from."""
 
-WIDTHS = (64, 256, 1024)
+WIDTHS = (64, 256)
 """Measurements of energies that are trained on cross-fitted scores: wider ones where they pay."""
 
 SURPRISES = tuple(SurpriseEnergy.unsized(measurements=width, dropout=0.25) for width in WIDTHS)
@@ -208,31 +208,39 @@ def _pace(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
     batch = int(np.clip(2 ** round(math.log2(shape.rows / 16)), 32, 256))
     batch = own.get("batch_size", batch)
     epochs = own.get("epochs", max(4, round(ENERGY_STEPS * batch / shape.rows)))
-    return {"batch_size": batch, "epochs": epochs, "lr": RATE, "global_lr": SURPRISE_RATES[0]}
+    decay = own.get("weight_decay", STRONG_DECAY if has_thousands(shape) else DECAY)
+    pace = {"batch_size": batch, "epochs": epochs, "weight_decay": decay}
+    return pace | {"lr": RATE, "global_lr": SURPRISE_RATES[0]}
+
+
+def has_thousands(shape: Shape) -> bool:
+    """Return whether labels are thousands, with rows enough to learn them from."""
+    return shape.labels >= THOUSANDS and shape.rows > VERY_MANY_ROWS
 
 
 ENERGY_STEPS = 1500
 SURPRISE_RATES = (1e-2, 3e-2)
 """Which is better depends on the data, by more than most other settings do."""
 
-STRONG_DECAY, MANY_LABELS = 0.1, 400
-"""The weight decay that is tried beside the energy's own, and from how many labels on."""
+MANY_LABELS, ENERGY_MEMBERS = 400, 4
+"""From how many labels on so many energies are averaged: most labels are rare then."""
+
+THOUSANDS, STRONG_DECAY, LONG = 2000, 0.1, 1.4
+"""From how many labels on, of many rows, networks are twice as wide and trained for longer, and the
+energy's weights decay more."""
 
 
 def _energies(settings: dict[str, Any], narrow: UnsizedEnergy, shape: Shape) -> dict[str, Any]:
-    """Return energies that are worth a trial, their rates and decays, by Plan's arguments.
+    """Return energies that are worth a trial, their rates and number, by Plan's arguments.
 
-    More measurements than twice the labels have nothing more to measure. Where labels are many,
-    most are rare, and it depends on the data whether their weights had better decay.
+    Of many labels several energies are averaged, and make more measurements together.
     """
     if not (settings["cross_fit"] and is_auto(settings["energy"])):
         return {}
-    some = [WIDTHS[0], *(w for w in WIDTHS[1:] if w <= max(WIDTHS[1], 2 * shape.labels))]
+    members = ENERGY_MEMBERS if shape.labels >= MANY_LABELS else 1
     local = UnsizedEnergy(narrow.terms[:1])
-    energies = tuple(local + energy for _, energy in zip(some, SURPRISES, strict=False))
-    several = shape.labels >= MANY_LABELS and is_auto(settings["weight_decay"])
-    decays = (STRONG_DECAY,) if several else ()
-    return {"energies": energies, "energy_rates": SURPRISE_RATES, "energy_decays": decays}
+    energies = tuple(local + energy for energy in SURPRISES)
+    return {"energies": energies, "energy_rates": SURPRISE_RATES, "energy_members": members}
 
 
 TREES_BESIDE = ("extra_trees", "network")
@@ -450,7 +458,8 @@ FEW_ROWS, VERY_FEW_ROWS, MANY_ROWS, VERY_MANY_ROWS = 1000, 100, 2500, 20_000
 WIDTH = 512
 WIDE_INPUTS = 1000
 LARGEST_LAYER = 20_000_000
-"""Weights of a first layer: with its gradient and two moments, 320 MB of float32."""
+"""Weights of a first layer: with its gradient and two moments, 320 MB of float32; three times as
+many where labels are thousands."""
 
 LARGEST_LINEAR = 3_000_000
 """Weights of a logistic regression: L-BFGS keeps 25 numbers for each, 300 MB of float32."""
@@ -461,8 +470,8 @@ def hidden_of(shape: Shape) -> tuple[int, ...]:
     if not shape.sparse and shape.rows < MANY_ROWS:
         # Held-out scores of small dense tables are the same, and it takes a quarter of the time.
         return (WIDTH // 2, WIDTH // 2)
-    first = min(WIDTH, max(16, LARGEST_LAYER // shape.features))
-    return (first, WIDTH)
+    width, most = (2 * WIDTH, 3 * LARGEST_LAYER) if has_thousands(shape) else (WIDTH, LARGEST_LAYER)
+    return (min(width, max(16, most // shape.features)), width)
 
 
 def _batch_size(shape: Shape) -> int:
@@ -479,7 +488,8 @@ def _epochs(shape: Shape, batch: int) -> int:
     steps = max(1, round(shape.rows / batch))
     if shape.rows < MANY_ROWS:
         return int(np.clip(660 // steps, 16, 36))
-    return int(np.clip(2400 // steps, 5, 30))
+    wanted = round(2400 * LONG) if has_thousands(shape) else 2400
+    return int(np.clip(wanted // steps, 5, 30))
 
 
 def _choices(

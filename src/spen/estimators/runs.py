@@ -20,7 +20,7 @@ from spen.batch.inputs import InputRows
 from spen.batch.limits import limits
 from spen.batch.splits import Split
 from spen.domains import Domain, Simplex, UnitBox
-from spen.energies.base import energy_terms
+from spen.energies.base import SumEnergy, energy_terms
 from spen.energies.local import LocalEnergy
 from spen.energies.scores import ScoreEnergy
 from spen.errors import InputError
@@ -350,6 +350,22 @@ class Fit:
         return model, self.train(model, plan, kept, None)
 
     def run_energies(
+        self, plan: Plan, rows: Split, parts: Sequence[np.ndarray], first: int = 0
+    ) -> list[list[tuple[SPEN, History]]]:
+        """Train the energies of a plan on each of several parts of rows, from the ``first`` on.
+
+        Returns the members of each part.
+        """
+        members = [
+            fit._run_energies(plan, rows, parts)
+            for fit in (
+                replace(self, seed=self.seed + k * MEMBER_SEEDS)
+                for k in range(first, plan.energy_members)
+            )
+        ]
+        return [list(runs) for runs in zip(*members, strict=True)]
+
+    def _run_energies(
         self, plan: Plan, rows: Split, parts: Sequence[np.ndarray]
     ) -> list[tuple[SPEN, History]]:
         """Train the energy of a plan on each of several parts of rows, side by side if it can."""
@@ -388,6 +404,17 @@ class Fit:
             callbacks=(*self.progress.training(), *self.callbacks),
             checkpoint=self.folder,
         )
+
+
+def mean_energy(runs: Sequence[tuple[SPEN, History]]) -> tuple[SPEN, History]:
+    """Return a model whose energy is the mean of those of several, and the history of the first."""
+    (model, history), *others = runs
+    if not others:
+        return model, history
+    terms = zip(*(energy_terms(each.energy) for each, _ in runs), strict=True)
+    means = [type(same[0]).mean(same) for same in terms]
+    whole = SPEN(model.features, SumEnergy(*means), model.domain)
+    return whole.to(model.reference.device), history
 
 
 def joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Any:
