@@ -20,6 +20,9 @@ RIDGE = 5.0
 SURE = 1e-7
 """How far from 0 and 1 probabilities are taken to be, at least."""
 
+SETTLED = 1e-9
+"""A step of log-odds, and of a scale, that is too small to show in float32 ends the steps."""
+
 _TINY = np.finfo(float).tiny
 
 LARGEST_BLOCK = 2**24
@@ -70,7 +73,10 @@ class Calibration:
             slope, bend = RIDGE * labels, np.full(len(labels), RIDGE)
             for _, error, weight in decisions.at(scale, shift, labels):
                 slope, bend = error.sum(0) + slope, weight.sum(0) + bend
-            labels -= np.clip(slope / bend, -1, 1)
+            step = np.clip(slope / bend, -1, 1)
+            labels -= step
+            if np.abs(step).max() < SETTLED:
+                break
         return cls(scale, shift + labels, False)
 
     @cached_property
@@ -165,6 +171,8 @@ def _newton(decisions: _Decisions) -> tuple[float, float]:
         step = np.linalg.solve(bend, slope)
         scale = float(np.clip(scale - step[0], *SCALES))
         shift = float(np.clip(shift - step[1], -3, 3))
+        if np.abs(step).max() < SETTLED:
+            break
     return scale, shift
 
 
