@@ -346,6 +346,45 @@ def test_what_costs_prints_is_what_sentences_say():
     )
 
 
+def test_what_is_said_of_rows_beyond_memory_is_in_the_records():
+    found = record("large", "fit", gib=5.0)
+    [held_out] = re.findall(r"held-out rows *\| ([\d.]+)", "\n".join(found["said"]))
+    taken(
+        LARGE,
+        STREAMED,
+        "{} rows of 200 numbers and 20 labels, trained for an epoch with the default network (two "
+        "layers of 512) within {} GiB of memory: {} s of CPU time, and {} s on two cores",
+        f"{found['rows']:,}",
+        f"{found['peak_gib']:.2f}",
+        f"{found['cpu']:,.0f}",
+        f"{found['seconds']:,.0f}",
+    )
+    sentence = "F1 of new rows was {}, where held-out rows had said {}."
+    assert sentence.format(f"{found['f1']:.1f}", f"{float(held_out):.1f}") in words_of(LARGE)
+    ratios = []
+    for sparse in (False, True):
+        both = record("large", "ratio", sparse=sparse)["taken"]
+        medians = [statistics.median(both[name]) for name in ("memory", "store")]
+        ratios.append(f"{medians[0] / medians[1]:.2f}")
+    sentence = "in memory: {} with 60,000 rows of 200 numbers, {} with as many sparse rows"
+    taken(LARGE, IN_TURNS, sentence, *ratios)
+    assert IN_TURNS_TOO in words_of(LARGE)
+
+
+def test_memory_and_seconds_of_many_labels_are_those_of_the_record():
+    found = record("costs", "labels")["taken"]
+    most = max(part["gib"] for part in found.values())
+    sentence = "predictions of 1,024 rows take {} GiB of memory at most on a CPU"
+    taken(REPRODUCE, MANY_LABELS, sentence, f"{most:.1f}")
+
+
+def test_energies_that_begin_by_counting_scored_as_the_record_says():
+    found = record("defaults", "counting")
+    neutral, counting = (f"{statistics.fmean(found[name]):.1f}" for name in ("neutral", "counting"))
+    sentence = "came to {} on the synthetic task with 1,500 rows, against {} from the neutral"
+    taken(OF_CLASSIFIER, COUNTING, sentence, counting, neutral)
+
+
 def test_seconds_of_fits_are_those_of_the_records():
     by_method = {
         name: {
