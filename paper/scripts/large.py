@@ -1,7 +1,7 @@
 """More rows than memory: what a streamed fit takes, and what it costs beside rows in memory.
 
     python paper/scripts/large.py fit [--gib 5] [--epochs 1] [--folder DIR]
-    python paper/scripts/large.py ratio [--rows 60000] [--turns 5] [--sparse]
+    python paper/scripts/large.py ratio [--rows 60000] [--turns 9] [--sparse]
 
 With `--out FOLDER` what is measured is kept in FOLDER/records.jsonl, and where it is there already
 it is printed again; `paper/records/large` has what the texts show.
@@ -118,7 +118,7 @@ def fit_of(gib: float, epochs: int, folder: Path | None) -> dict[str, Any]:
 
 
 def ratio(
-    *, rows: int = 60_000, turns: int = 5, sparse: bool = False, out: Path | None = None
+    *, rows: int = 60_000, turns: int = 9, sparse: bool = False, out: Path | None = None
 ) -> None:
     """Train single epochs on rows in memory and from a store, in turns."""
     settings = {"rows": rows, "turns": turns, "sparse": sparse}

@@ -58,7 +58,7 @@ class Records:
     def add(self, record: Record) -> None:
         """Append a record, and wait until it is on the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n"
+        line = json.dumps(record, separators=(",", ":")) + "\n"
         with full_disk_named(self.path), self.path.open("ab+") as file:
             # A run killed in mid-write leaves half a line; the next one starts on its own.
             if file.tell() and not _ends_with_newline(file):
