@@ -18,6 +18,7 @@ through the model, not how good it is.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import itertools
 import statistics
 import sys
@@ -120,7 +121,7 @@ def measure(name: str, models: Path) -> dict[str, Any]:
         clf = spen.SPENClassifier(random_state=0, **SETTINGS.get(name, {}))
         clf.fit(data.train.X, data.train.Y).save(path)
     clf = spen.load(path)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"onnxruntime": importlib.metadata.version("onnxruntime")}
     with tempfile.TemporaryDirectory() as folder:
         for to in ("onnx", "torch"):
             exported = clf.export(Path(folder) / to, data.test.X, to=to)

@@ -304,6 +304,9 @@ def test_rules_that_were_dropped_took_the_steps_of_the_record():
             f"{other['steps']:.1f}, {other['energy']:.3f}",
         ]
         assert [cell.strip("*") for cell in cells] == wanted, title
+    both = ("paper: rate .1, momentum .95", "default")
+    paper, default = (f"{relu[name]['steps']:.1f}" for name in both)
+    assert f"tolerance of 1e-3 it is {paper} → {default} steps here" in words_of(PERFORMANCE)
 
 
 def test_the_roofline_is_what_its_counts_come_to():
@@ -383,6 +386,21 @@ def test_energies_that_begin_by_counting_scored_as_the_record_says():
     neutral, counting = (f"{statistics.fmean(found[name]):.1f}" for name in ("neutral", "counting"))
     sentence = "came to {} on the synthetic task with 1,500 rows, against {} from the neutral"
     taken(OF_CLASSIFIER, COUNTING, sentence, counting, neutral)
+
+
+def test_what_is_said_of_kernels_and_rankings_is_in_the_records():
+    found = record("searched", "kernels")
+    names = ("energy", "scale and shift, then energy")
+    both = (f"{statistics.fmean(found['stages'][name]):.2f}" for name in names)
+    taken(OF_TABLE2, KERNELS, "on held-out rows it brings the error from {} to {} (below)", *both)
+    assert f"on all features, on the first {found['cut']} and on the" in words_of(OF_TABLE2)
+    ends = []
+    for name in ("yeast", "bibtex"):
+        ways = record("searched", "noise", dataset=name)["ways"].values()
+        [told] = [way["told"].values() for way in ways if len(way["told"]) > 1]
+        ends += [f"{min(told):.1f}", f"{max(told):.1f}"]
+    sentence = "`label_issues` comes to {} to {} on Yeast and {} to {} on Bibtex"
+    taken(REPRODUCE, RANKED, sentence, *ends)
 
 
 def test_seconds_of_fits_are_those_of_the_records():
