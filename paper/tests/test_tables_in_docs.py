@@ -368,7 +368,7 @@ def test_what_is_said_of_rows_beyond_memory_is_in_the_records():
     for sparse in (False, True):
         both = record("large", "ratio", sparse=sparse)["taken"]
         medians = [statistics.median(both[name]) for name in ("memory", "store")]
-        ratios.append(f"{medians[0] / medians[1]:.2f}")
+        ratios.append(f"{medians[0] / medians[1]:.2f}".removeprefix("0"))
     sentence = "in memory: {} with 60,000 rows of 200 numbers, {} with as many sparse rows"
     taken(LARGE, IN_TURNS, sentence, *ratios)
     assert IN_TURNS_TOO in words_of(LARGE)
