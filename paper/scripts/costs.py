@@ -3,10 +3,13 @@
     python paper/scripts/costs.py memory [--rows 100000] [--features 200000] [--entries 50]
     python paper/scripts/costs.py bookmarks [--rows 87856] [--method spen-paper]
     python paper/scripts/costs.py labels [--epochs 1] [--dataset debian-depends]
-    python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--width 500]
+    python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--widths 150,500,1000]
     python paper/scripts/costs.py shortlist [--size 1000] [--measurements 256] [--device cuda]
     python paper/scripts/costs.py processes [--dataset bibtex] [--rows 2000] [--width 500]
     python paper/scripts/costs.py fits --beside FOLDER [--dataset yeast] [--repeats 2]
+
+With `--out FOLDER` (all but fits) what is measured is kept in FOLDER/records.jsonl, and where it is
+there already it is printed again; `paper/records/costs` has what the texts show.
 
 memory: the peak of a fit and a prediction on wide sparse rows, that of the whole process, the data
 included. bookmarks: one epoch a stage of a method of Table 1, and a prediction, on generated rows
@@ -22,6 +25,7 @@ of medians and of the quickest epochs, and that of CPU time, for machines that a
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import statistics
@@ -40,10 +44,12 @@ from scipy import sparse
 
 import spen
 from spen.batch.arrays import densified
+from spen.cli.show import text_table
 from spen.training import loop
 from spen.training.processes import ALONE, our_processes
 from spen_paper import sets
 from spen_paper.__main__ import main
+from spen_paper.records import kept
 from spen_paper.settings import classifier, settings_of
 from spen_paper.studies.known import CHUNK, Revealing
 
@@ -98,78 +104,141 @@ def rows_like_bookmarks(rows: int, seed: int = 0) -> tuple[sparse.csr_matrix, An
     return X, sparse.csr_matrix((first | (scores > limit)).astype(np.int8))
 
 
-def peak() -> str:
-    """Say how much memory this process has held at most."""
+def peak() -> float:
+    """Return how much memory this process has held at most, in GiB."""
     # Linux counts in KiB, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f"peak memory {held / 2**30:.2f} GiB"
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 3)
 
 
-def clocked(words: str, call: Callable[[], Any]) -> Any:
-    """Call, print the seconds that it took and the peak memory after it, and return its result."""
-    began, cpu = time.perf_counter(), time.process_time()
-    result = call()
-    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    print(f"{words}: {seconds:.1f} s ({cpu:.1f} s of CPU time), {peak()}")
-    return result
+class Clock:
+    """What parts of a measurement took: seconds, CPU seconds and the peak memory after each."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, Any] = {"the rows alone": {"gib": peak()}}
+
+    def __call__(self, part: str, call: Callable[[], Any]) -> Any:
+        """Call, and return its result."""
+        began, cpu = time.perf_counter(), time.process_time()
+        result = call()
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        self.taken[part] = {"seconds": round(seconds, 1), "cpu": round(cpu, 1), "gib": peak()}
+        return result
+
+
+def told(record: dict[str, Any]) -> None:
+    """Print the machine of a record, and what its parts took."""
+    machine, found = record["machine"], record["found"]
+    print(f"{found['title']}; {machine['threads']} threads, load {machine['load']}")
+    rows = [
+        [part, f"{took.get('seconds', 0):.1f}", f"{took.get('cpu', 0):.1f}", f"{took['gib']:.2f}"]
+        for part, took in found["taken"].items()
+    ]
+    print(text_table(["", "seconds", "of CPU time", "peak memory, GiB"], rows))
+    if "f1" in found:
+        print(f"F1: {found['f1']:.1f}")
 
 
 def memory(
-    *, rows: int = 100_000, features: int = 200_000, entries: int = 50, labels: int = 50
+    *,
+    rows: int = 100_000,
+    features: int = 200_000,
+    entries: int = 50,
+    labels: int = 50,
+    out: Path | None = None,
 ) -> None:
     """Fit and predict wide sparse rows."""
-    X, Y = wide_rows(rows, features, entries, labels)
-    print(f"{rows:,} rows, {features:,} features, {X.nnz / X.shape[0]:.0f} a row")
-    print(f"the rows alone: {peak()}")
-    made = spen.SPENClassifier(random_state=0, verbose=1)
-    fitted = clocked("fit", lambda: made.fit(X, Y))
-    found = clocked("predict", lambda: fitted.predict(X, sparse=True))
-    print(f"F1 of the training rows: {100 * spen.example_f1(Y, found):.1f}")
+
+    def measure() -> dict[str, Any]:
+        X, Y = wide_rows(rows, features, entries, labels)
+        clock = Clock()
+        made = spen.SPENClassifier(random_state=0, verbose=1)
+        fitted = clock("fit", lambda: made.fit(X, Y))
+        found = clock("predict", lambda: fitted.predict(X, sparse=True))
+        title = f"{rows:,} rows, {features:,} features, {X.nnz / X.shape[0]:.0f} a row"
+        # Of the training rows.
+        return {"title": title, "taken": clock.taken, "f1": 100 * spen.example_f1(Y, found)}
+
+    settings = {"rows": rows, "features": features, "entries": entries, "labels": labels}
+    told(kept(out, "memory", settings, measure))
 
 
-def bookmarks(*, rows: int = BOOKMARKS, method: str = "spen-paper") -> None:
+def bookmarks(
+    *, rows: int = BOOKMARKS, method: str = "spen-paper", out: Path | None = None
+) -> None:
     """Fit a method of Table 1 with one epoch a stage, and predict."""
-    X, Y = rows_like_bookmarks(rows)
-    cut = rows - round(rows * BOOKMARKS_TEST / BOOKMARKS)
-    print(
-        f"{method}: {cut:,} training rows, density {X.nnz / np.prod(X.shape):.2f}, "
-        f"{Y.nnz / rows:.2f} labels a row; threads: {torch.get_num_threads()}"
-    )
-    print(f"the rows alone: {peak()}")
-    table = settings_of("bookmarks")[method]
-    made = classifier(table, seed=0, device="cpu", where=method)
-    given = made.get_params()
-    if given["stages"] != "auto":
-        made.set_params(stages=tuple(replace(stage, epochs=1) for stage in given["stages"]))
-    if given["epochs"] != "auto" or given["stages"] == "auto":
-        made.set_params(epochs=1)
-    clocked("fit", lambda: made.fit(X[:cut], Y[:cut]))
-    # Without cross-fitting the first history is that of a run on fewer rows.
-    histories = [made.history_] if made.plan_.cross_fit else []
-    histories += [made.refit_history_] if made.refit_history_ else []
-    epochs = {epoch.stage: epoch.seconds for history in histories for epoch in history.epochs}
-    print("seconds of an epoch:", ", ".join(f"{name} {s:.1f}" for name, s in epochs.items()))
-    labels = clocked("predict", lambda: made.predict(X[cut:], sparse=True))
-    print(f"test F1: {100 * spen.example_f1(Y[cut:], labels):.2f}")
+
+    def measure() -> dict[str, Any]:
+        X, Y = rows_like_bookmarks(rows)
+        cut = rows - round(rows * BOOKMARKS_TEST / BOOKMARKS)
+        clock = Clock()
+        table = settings_of("bookmarks")[method]
+        made = classifier(table, seed=0, device="cpu", where=method)
+        given = made.get_params()
+        if given["stages"] != "auto":
+            made.set_params(stages=tuple(replace(stage, epochs=1) for stage in given["stages"]))
+        if given["epochs"] != "auto" or given["stages"] == "auto":
+            made.set_params(epochs=1)
+        clock("fit", lambda: made.fit(X[:cut], Y[:cut]))
+        labels = clock(f"predict {rows - cut:,} rows", lambda: made.predict(X[cut:], sparse=True))
+        title = (
+            f"{method}: {cut:,} training rows, density {X.nnz / np.prod(X.shape):.2f}, "
+            f"{Y.nnz / rows:.2f} labels a row"
+        )
+        f1 = 100 * spen.example_f1(Y[cut:], labels)
+        return {"title": title, "taken": clock.taken, "f1": f1}
+
+    told(kept(out, "bookmarks", {"rows": rows, "method": method}, measure))
 
 
-def labels(*, dataset: str = "debian-depends", epochs: int = 1) -> None:
+def labels(*, dataset: str = "debian-depends", epochs: int = 1, out: Path | None = None) -> None:
     """Fit the defaults, for so many epochs of the networks, and predict, on many labels."""
-    data = sets.load(dataset)
-    (rows, features), count = data.train.X.shape, data.train.Y.shape[1]
-    print(f"{data.name}: {rows:,} rows, {features:,} features, {count:,} labels")
-    print(f"the rows alone: {peak()}")
-    made = spen.SPENClassifier(epochs=epochs, random_state=0, device="cpu")
-    clocked("fit", lambda: made.fit(data.train.X, data.train.Y))
-    test = data.test.rows(np.arange(min(len(data.test), CHUNK)))
-    clocked(f"predict {len(test):,} rows", lambda: made.predict_labels(test.X))
-    half = Revealing(share=0.5).known(densified(test.Y), [0])
-    clocked("predict, half known", lambda: made.predict(test.X, known=half, sparse=True))
+
+    def measure() -> dict[str, Any]:
+        data = sets.load(dataset)
+        (rows, features), count = data.train.X.shape, data.train.Y.shape[1]
+        clock = Clock()
+        made = spen.SPENClassifier(epochs=epochs, random_state=0, device="cpu")
+        clock("fit", lambda: made.fit(data.train.X, data.train.Y))
+        test = data.test.rows(np.arange(min(len(data.test), CHUNK)))
+        clock(f"predict {len(test):,} rows", lambda: made.predict_labels(test.X))
+        half = Revealing(share=0.5).known(densified(test.Y), [0])
+        clock("predict, half known", lambda: made.predict(test.X, known=half, sparse=True))
+        title = f"{data.name}: {rows:,} rows, {features:,} features, {count:,} labels"
+        return {"title": title, "taken": clock.taken}
+
+    told(kept(out, "labels", {"dataset": dataset, "epochs": epochs}, measure))
 
 
-def epochs(*, dataset: str = "bibtex", steps: int = 10, width: int = 500, repeats: int = 5) -> None:
+ENDS = {
+    "last iterate": (spen.EndToEnd("log", "last"), spen.Unrolled()),
+    "all iterates": (spen.EndToEnd("log", "all"), spen.Unrolled()),
+    "last, checkpointed": (spen.EndToEnd("log", "last"), spen.Unrolled(checkpoint=True)),
+}
+"""Ways to train end to end."""
+
+
+def epochs(
+    *,
+    dataset: str = "bibtex",
+    steps: int = 10,
+    widths: str = "150,500,1000",
+    repeats: int = 5,
+    out: Path | None = None,
+) -> None:
     """Train single epochs of the MLP and end to end, in turns."""
+    rows = []
+    for width in map(int, widths.split(",")):
+        settings = {"dataset": dataset, "steps": steps, "width": width, "repeats": repeats}
+        measure = partial(epochs_of, dataset, steps, width, repeats)
+        medians = kept(out, "epochs", settings, measure)["found"]
+        rows.append([f"{width:,}", *(f"{medians[name] / medians['MLP']:.1f}" for name in ENDS)])
+    print(f"{dataset}, {steps} steps, one thread: an epoch, in epochs of the label-wise MLP")
+    print(text_table(["units a layer", *ENDS], rows))
+
+
+def epochs_of(dataset: str, steps: int, width: int, repeats: int) -> dict[str, float]:
+    """Return the median seconds of an epoch of each way."""
     torch.set_num_threads(1)
     data = spen.load_dataset(dataset)
     inputs, labels = data.train.X.shape[1], data.train.Y.shape[1]
@@ -182,43 +251,55 @@ def epochs(*, dataset: str = "bibtex", steps: int = 10, width: int = 500, repeat
         inference = spen.Descent(rule, stopping, backward)
         return spen.Stage(name, objective, inference, epochs=1, optimiser="adamw", lr=1e-3)
 
-    kinds = {
-        "MLP": (spen.CrossEntropy(), spen.Unrolled()),
-        "last": (spen.EndToEnd("log", "last"), spen.Unrolled()),
-        "all": (spen.EndToEnd("log", "all"), spen.Unrolled()),
-        "checkpointed": (spen.EndToEnd("log", "last"), spen.Unrolled(checkpoint=True)),
-    }
+    kinds = {"MLP": (spen.CrossEntropy(), spen.Unrolled()), **ENDS}
     turns = range(repeats)
     stages = [stage(f"{name} {k}", *kind) for k in turns for name, kind in kinds.items()]
     history = spen.train(model, stages, data.train, seed=0)
-    medians = {
-        name: statistics.median(e.seconds for e in history.epochs if e.stage.startswith(f"{name} "))
+    taken = {
+        name: [e.seconds for e in history.epochs if e.stage in {f"{name} {k}" for k in turns}]
         for name in kinds
     }
-    print(f"{dataset}, {width} units, {steps} steps, one thread")
-    for name, median in medians.items():
-        print(f"{name:>14}  {median:6.2f} s  {median / medians['MLP']:5.2f} MLP epochs")
+    return {name: statistics.median(each) for name, each in taken.items()}
 
 
 WIDTH, STEPS, BATCH = 64, 5, 16
+PARTS = ("scores", "shortlist", "all labels")
 
 
 @torch.no_grad()
 def shortlist(
-    *, size: int = 1000, measurements: int = 256, device: str = "cpu", repeats: int = 5
+    *,
+    size: int = 1000,
+    measurements: int = 256,
+    device: str = "cpu",
+    repeats: int = 5,
+    out: Path | None = None,
 ) -> None:
     """Minimise an energy of random weights over ever more labels, with a shortlist and without."""
+    settings = {"size": size, "measurements": measurements, "device": device, "repeats": repeats}
+    found = kept(out, "shortlist", settings, partial(shortlists, **settings), device)["found"]
+    print(
+        f"ms a row: {measurements} measurements, {STEPS} steps, {BATCH} rows at a time, "
+        f"one thread, {device}; peak memory {found['gib']:.1f} GiB"
+    )
+    rows = []
+    for line in found["lines"]:
+        cells = (f"{line[part]:#.3g}" if part in line else "" for part in PARTS)
+        rows.append([f"{line['labels']:,}", *cells])
+    header = ["labels", f"their scores ({WIDTH} features)"]
+    header += [f"inference with a shortlist of {size:,}", "of all labels, step by step"]
+    print(text_table(header, rows))
+
+
+def shortlists(size: int, measurements: int, device: str, repeats: int) -> dict[str, Any]:
+    """Return the median milliseconds a row of each part, for each number of labels."""
     torch.set_num_threads(1)
     rule, stopping = spen.MirrorDescent(lr=0.5, momentum=0.0), spen.Stopping(STEPS, 0.0, 0.0)
-    kinds = {"shortlist": size, "all labels": None}
     descents = {
         name: spen.Descent(rule, stopping, shortlist=given, backend="general")
-        for name, given in kinds.items()
+        for name, given in zip(PARTS[1:], (size, None), strict=True)
     }
-    print(
-        f"{measurements} measurements, {STEPS} steps, {BATCH} rows at a time, one thread, {device}"
-    )
-    print("ms a row    scores  with a shortlist  with all labels")
+    lines = []
     for count in (1_000, 10_000, 100_000, 1_000_000):
         energy = spen.LocalEnergy(WIDTH, count) + spen.LabelEnergy(count, measurements, "softplus")
         energy = (energy + spen.Entropy(spen.UnitBox(count), 1.0)).to(device)
@@ -231,13 +312,12 @@ def shortlist(
             # What takes no list is not worth waiting for beyond.
             if name == "shortlist" or count <= 100_000
         }
-        taken = {
-            name: [milliseconds(call, device) for _ in range(repeats)]
-            for name, call in calls.items()
-        }
-        medians = {name: f"{statistics.median(each) / BATCH:.3f}" for name, each in taken.items()}
-        columns = (medians.get(name, "") for name in ("scores", *kinds))
-        print("{:>9,}  {:>7}  {:>16}  {:>15}".format(count, *columns), f"  {peak()}", flush=True)
+        line: dict[str, float] = {"labels": count}
+        for name, call in calls.items():
+            taken = [milliseconds(call, device) for _ in range(repeats)]
+            line[name] = statistics.median(taken) / BATCH
+        lines.append(line)
+    return {"gib": peak(), "lines": lines}
 
 
 def milliseconds(call: Callable[[], Any], device: str) -> float:
@@ -264,16 +344,42 @@ class Encoder(torch.nn.Module):
 
 
 def processes(
-    *, dataset: str = "bibtex", rows: int = 2000, width: int = 500, repeats: int = 5
+    *,
+    dataset: str = "bibtex",
+    rows: int = 2000,
+    width: int = 500,
+    repeats: int = 5,
+    out: Path | None = None,
 ) -> None:
     """Train epochs by two processes, and by the first of them while the other one waits."""
-    if "RANK" not in os.environ:
-        given = {"dataset": dataset, "rows": rows, "width": width, "repeats": repeats}
-        options = [text for name, value in given.items() for text in (f"--{name}", str(value))]
+    if "RANK" in os.environ:
+        processes_of(dataset, rows, width, repeats)
+        return
+    settings = {"dataset": dataset, "rows": rows, "width": width, "repeats": repeats}
+
+    def measure() -> list[dict[str, Any]]:
+        options = [text for name, value in settings.items() for text in (f"--{name}", str(value))]
         torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
         command = [sys.executable, *torchrun, __file__, "processes", *options]
-        subprocess.run(command, check=True)
-        return
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    record = kept(out, "processes", settings, measure)
+    machine, lines = record["machine"], []
+    for found in record["found"]:
+        one, two = (statistics.median(found[name]) for name in ("one", "two"))
+        quickest = min(found["one"]) / min(found["two"])
+        busy = statistics.median(found["one_cpu"]) / statistics.median(found["two_cpu"])
+        speeds = (f"{found['rows'] / each:,.0f}" for each in (one, two))
+        ratios = (f"{each:.2f}" for each in (one / two, quickest, busy))
+        lines.append([found["name"], f"{found['batch']}", *speeds, *ratios])
+    print(f"{dataset}: rows a second; {machine['cores']} cores, load {machine['load']} before")
+    header = ["", "batch", "one process", "two", "ratio", "of the quickest epochs", "of CPU time"]
+    print(text_table(header, lines))
+
+
+def processes_of(dataset: str, rows: int, width: int, repeats: int) -> None:
+    """Print what was found as JSON, by the first of two processes."""
     torch.set_num_threads(1)
     both = our_processes()
     data = spen.load_dataset(dataset)
@@ -297,10 +403,6 @@ def processes(
         ("end to end, 10 steps", network, some, end_to_end, 500),
         ("encoder, end to end", encoder, few, end_to_end, 32),
     )
-    if both.is_first:
-        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
-        print(f"{dataset}: {len(some):,} rows, {width} units; {cores} cores, load {load:.1f}")
-        print("rows a second         batch  one process  two processes  ratio  quickest  CPU time")
     for name, trained, learned, objective, size in kinds:
         inference = spen.Descent(rule, stopping, spen.Unrolled())
         # What the first epoch finds, the second has at hand.
@@ -312,18 +414,13 @@ def processes(
             alone.append(both.said_by_first(partial(by_itself, epoch)))
             seconds, cpu = epoch()
             together.append((seconds, float(both.gathered([torch.tensor([cpu])]).max())))
-        if not both.is_first:
-            continue
-        (one, one_cpu), (two, two_cpu) = (
-            list(zip(*each, strict=True)) for each in (alone, together)
-        )
-        middle, busy = statistics.median, statistics.median(one_cpu) / statistics.median(two_cpu)
-        print(
-            f"{name:20}  {size:>5}  {len(learned) / middle(one):11,.0f}  "
-            f"{len(learned) / middle(two):13,.0f}  {middle(one) / middle(two):5.2f}  "
-            f"{min(one) / min(two):8.2f}  {busy:8.2f}",
-            flush=True,
-        )
+        if both.is_first:
+            (one, one_cpu), (two, two_cpu) = (
+                list(zip(*each, strict=True)) for each in (alone, together)
+            )
+            times = {"one": one, "one_cpu": one_cpu, "two": two, "two_cpu": two_cpu}
+            found = {"name": name, "batch": size, "rows": len(learned)} | times
+            print(json.dumps(found), flush=True)
 
 
 A_FIT = """

@@ -2,7 +2,7 @@
 
     python paper/scripts/encoder.py [--device cuda] [--layers 12] [--width 768] [--heads 12]
         [--vocabulary 30522] [--batch 32] [--tokens 128] [--labels 100] [--dtype bfloat16]
-        [--steps 20] [--turns 7]
+        [--steps 20] [--turns 7] [--out FOLDER]
 
 The encoder is transformers' BertModel with random weights, dropout as BERT has it; rows have from
 half of the tokens to all of them, the rest is masked. Three kinds of steps take turns in one
@@ -14,7 +14,8 @@ SPENClassifier(features=encoder) trains with default settings: the labels' score
 of them, through the steps of inference, with a part of the labels revealed.
 
 Printed are the medians of the turns, each in milliseconds a step, and their ratios to the encoder
-alone; then those of each turn, from the lowest to the highest.
+alone; then those of each turn, from the lowest to the highest. With --out what is measured is kept
+in FOLDER/records.jsonl, and where it is there already it is printed again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,9 +36,11 @@ from transformers import BertConfig, BertModel
 
 import spen
 from spen.batch.inputs import read_inputs
+from spen.cli.show import text_table
 from spen.estimators.plan import Shape
 from spen.training.loop import train_on
 from spen.training.rows import TrainingRows
+from spen_paper.records import kept
 
 
 class FirstToken(nn.Module):
@@ -121,7 +126,29 @@ def main() -> None:
     sizes |= {"tokens": 128, "labels": 100, "steps": 20, "turns": 7}
     for name, size in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=size)
+    parser.add_argument("--out", type=Path, help="keeps what was measured")
     options = parser.parse_args()
+    out = options.__dict__.pop("out")
+    record = kept(out, "encoder", dict(vars(options)), partial(measure, options), options.device)
+    found, machine = record["found"], record["machine"]
+    where = machine["gpu"] or f"CPU, {machine['threads']} threads"
+    print(
+        f"{where}, torch {machine['versions']['torch']}; an encoder of "
+        f"{found['weights'] / 1e6:.1f} million weights, {options.batch} rows of {options.tokens} "
+        f"tokens, {options.labels} labels, {options.dtype}"
+    )
+    taken = found["taken"]
+    alone, lines = statistics.median(taken["alone"]), []
+    for name, each in taken.items():
+        ratios = sorted(one / other for one, other in zip(each, taken["alone"], strict=True))
+        median = statistics.median(each)
+        span = f"{ratios[0]:.3f} – {ratios[-1]:.3f}"
+        lines.append([name, f"{median:.2f}", f"{median / alone:.3f}", span])
+    print(text_table(["", "ms a step", "ratio", "ratios of the turns"], lines))
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Take the turns, and return what each took in milliseconds a step."""
     config = BertConfig(
         vocab_size=options.vocabulary,
         hidden_size=options.width,
@@ -153,20 +180,8 @@ def main() -> None:
     for _ in range(options.turns):
         for name, turn in turns.items():
             taken[name].append(milliseconds(turn))
-    where = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
     weights = sum(weight.numel() for weight in FirstToken(config).parameters())
-    print(
-        f"{where}, torch {torch.__version__}; an encoder of {weights / 1e6:.1f} million weights, "
-        f"{options.batch} rows of {options.tokens} tokens, {options.labels} labels, {options.dtype}"
-    )
-    alone = statistics.median(taken["alone"])
-    print(f"{'':<8}  ms a step   ratio   ratios of the turns")
-    for name, each in taken.items():
-        ratios = sorted(one / other for one, other in zip(each, taken["alone"], strict=True))
-        median = statistics.median(each)
-        print(
-            f"{name:<8}  {median:9.2f}  {median / alone:6.3f}   {ratios[0]:.3f} – {ratios[-1]:.3f}"
-        )
+    return {"weights": weights, "taken": taken}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Exported models beside ``predict``: answers on the official test rows, and the time of one row.
 
     SPEN_DATA=FOLDER python paper/scripts/export.py yeast bibtex delicious [--models DIR]
+        [--out FOLDER]
 
 Each model is fitted to the training part and kept in the folder; a model file NAME.spen that is
 there already is taken as it is. It is exported to ONNX, compared with ``predict`` on all test rows
 (with nothing known, and with a part of the labels known), and one row is timed in onnxruntime on
 one thread, in turns with a plain MLP of the same widths that is exported alike: the feature network
-of one member and its label scores. Needs the extra "onnx".
+of one member and its label scores. Needs the extra "onnx". With --out what is measured is kept in
+FOLDER/records.jsonl, and where it is there already it is printed again; `paper/records/export` has
+what the texts show.
 
 Delicious is fitted by ``preset="fast"`` with few epochs and folds: what is looked at is the way
 through the model, not how good it is.
@@ -15,31 +18,38 @@ through the model, not how good it is.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import itertools
 import statistics
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 from torch import nn
 
 import spen
 from spen.batch.arrays import densified
+from spen.cli.show import text_table
 from spen.features import MLP, LabelScores
+from spen_paper.records import kept
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "delicious": {"preset": "fast", "epochs": 2, "hidden": (256,), "folds": 2, "cross_fit": True}
 }
 ROUNDS, ROWS = 20, 200
+HEADER = ["", "rows", "labels differ", "probabilities differ by", "MB"]
+HEADER += ["one row, ms", "half of its labels known, ms", "the MLP, ms"]
 
 
 def session(content: bytes | str) -> Any:
     """Return a session on one thread."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -101,37 +111,53 @@ def times(calls: dict[str, Any]) -> dict[str, tuple[float, float]]:
     }
 
 
+def measure(name: str, models: Path) -> dict[str, Any]:
+    """Return how far the exports of a data set's model are from it, and what a row takes."""
+    torch.set_num_threads(1)
+    models.mkdir(parents=True, exist_ok=True)
+    data, path = spen.load_dataset(name), models / f"{name}.spen"
+    assert data.test is not None
+    if not path.exists():
+        clf = spen.SPENClassifier(random_state=0, **SETTINGS.get(name, {}))
+        clf.fit(data.train.X, data.train.Y).save(path)
+    clf = spen.load(path)
+    found: dict[str, Any] = {"onnxruntime": importlib.metadata.version("onnxruntime")}
+    with tempfile.TemporaryDirectory() as folder:
+        for to in ("onnx", "torch"):
+            exported = clf.export(Path(folder) / to, data.test.X, to=to)
+            found[to] = {
+                "rows": exported.rows,
+                "different": exported.different,
+                "apart": exported.apart,
+                "megabytes": exported.bytes / 1e6,
+            }
+        whole = session(str(Path(folder) / "onnx"))
+    found["milliseconds"] = times(calls(whole, clf.model_, densified(data.test.X[:ROWS])))
+    return found
+
+
 def main(arguments: list[str]) -> None:
-    """Print a line for each data set and format."""
+    """Print a line for each data set."""
     parser = argparse.ArgumentParser(description="Exported models beside predict.")
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--models", type=Path, default=Path("export-models"))
+    parser.add_argument("--out", type=Path, help="keeps what was measured")
     asked = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    asked.models.mkdir(parents=True, exist_ok=True)
+    rows = []
     for name in asked.sets:
-        data, path = spen.load_dataset(name), asked.models / f"{name}.spen"
-        assert data.test is not None
-        if not path.exists():
-            clf = spen.SPENClassifier(random_state=0, **SETTINGS.get(name, {}))
-            clf.fit(data.train.X, data.train.Y).save(path)
-        clf = spen.load(path)
-        with tempfile.TemporaryDirectory() as folder:
-            for to in ("onnx", "torch"):
-                exported = clf.export(Path(folder) / to, data.test.X, to=to)
-                print(
-                    f"{name}, {to}: {exported.rows:,} test rows, of {exported.different} the "
-                    f"labels differ, probabilities by {exported.apart:.1e} at most; "
-                    f"{exported.bytes / 1e6:.1f} MB"
-                )
-            whole = session(str(Path(folder) / "onnx"))
-        found = times(calls(whole, clf.model_, densified(data.test.X[:ROWS])))
-        least = found["a plain MLP"][0]
-        for what, (middle, slow) in found.items():
-            print(
-                f"{name}, one row, {what}: {middle:.3f} ms (90 % within {slow:.3f}), "
-                f"{middle / least:.1f} times the MLP"
-            )
+        settings = {"dataset": name, "fitted by": SETTINGS.get(name, {})}
+        found = kept(asked.out, "export", settings, partial(measure, name, asked.models))["found"]
+        taken = found["milliseconds"]
+        least = taken["a plain MLP"][0]
+        for to in ("onnx", "torch"):
+            of = found[to]
+            cells = [f"{name}, {to}", f"{of['rows']:,}", f"{of['different'] or 'none'}"]
+            cells += [f"{of['apart']:.1e}", f"{of['megabytes']:.1f}"]
+            # What runs a program of torch.export is not timed.
+            timed = taken.values() if to == "onnx" else ()
+            cells += [f"{middle:.2f} ({middle / least:.1f} ×)" for middle, _ in timed]
+            rows.append(cells + [""] * (len(HEADER) - len(cells)))
+    print(text_table(HEADER, rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What SPENClassifier() comes to without any tuning, beside scikit-learn's classifiers.
 
     SPEN_DATA=FOLDER python paper/scripts/first_minutes.py figures [--out DIR] [--processes N]
-    SPEN_DATA=FOLDER python paper/scripts/first_minutes.py times | presets | counting
+    SPEN_DATA=FOLDER python paper/scripts/first_minutes.py times | presets
+    python paper/scripts/first_minutes.py counting [--out DIR]
 
 blocks: the paper's synthetic task with 1,500 training rows. official: Yeast, Slashdot and Bibtex by
 three metrics, each with the classifier that was asked for that metric, beside logistic regressions
@@ -44,6 +45,7 @@ from spen.estimators.compare import RIVALS, TUNING, measured, rival
 from spen.estimators.decoding import decode, tune_decodings
 from spen.metrics import METRICS
 from spen_paper.__main__ import main
+from spen_paper.records import kept
 
 RECORDS = Path(__file__).parents[1] / "records" / "first-minutes"
 SMALL = {
@@ -288,11 +290,17 @@ def presets() -> None:
             )
 
 
-def counting() -> None:
+def counting(*, out: Path | None = None) -> None:
     """Print the F1 of linear models whose energy begins neutral, and by counting."""
-    for initial in ("neutral", "counting"):
+    for name, scores in kept(out, "counting", {"seeds": 2}, begun)["found"].items():
+        print(f"{name}: F1 {np.mean(scores):.1f}")
+
+
+def begun() -> dict[str, list[float]]:
+    """Return the scores of each beginning, by seed."""
+    found: dict[str, list[float]] = {"neutral": [], "counting": []}
+    for initial, scores in found.items():
         energy = spen.LabelEnergy.unsized(measurements=64, nonlinearity="softplus", initial=initial)
-        scores = []
         for seed in range(2):
             data = spen.exclusive_blocks(1500, 5000, seed=50 + seed)
             clf = spen.SPENClassifier(
@@ -300,7 +308,7 @@ def counting() -> None:
             )
             clf.fit(data.train.X, data.train.Y)
             scores.append(100 * clf.score(data.test.X, data.test.Y))
-        print(f"{initial}: F1 {np.mean(scores):.1f}")
+    return found
 
 
 if __name__ == "__main__":

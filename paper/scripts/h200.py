@@ -1,11 +1,12 @@
 """Times of the GPU kernel's plans on a CUDA device: milliseconds, and ns a row and step.
 
-    python paper/scripts/h200.py [--form FILE.npz ...] [--rows N]
+    python paper/scripts/h200.py [--form FILE.npz] [--rows N] [--out FOLDER]
 
 A file holds a bound form: linear, constant, measurements, readout, bias and the name of the
 nonlinearity; without one a random form of Bibtex's shape is used. Each line has two tolerances,
-1e-3 and 2e-2. Nothing is saved. That answers are those of the general path is a matter of
-tests/kernels/test_cuda.py, and `spen bench --device cuda` compares both on a trained model.
+1e-3 and 2e-2. With --out what is measured is kept in FOLDER/records.jsonl, and where it is there
+already it is printed again, on any machine. That answers are those of the general path is a matter
+of tests/kernels/test_cuda.py, and `spen bench --device cuda` compares both on a trained model.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ import argparse
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from spen import Block, Form
+from spen.cli.show import text_table
 from spen.energies.form import nonlinearity
 from spen.kernels import cuda
 from spen.kernels.cuda import TilePlan
 from spen.kernels.interface import Limits, StepRule
 from spen_paper.bench.timing import timed
+from spen_paper.records import kept
 
 BUNDLE = StepRule(reach=8.0, grow=1.2, shrink=0.5)
 PAPER = StepRule(lr=0.1, momentum=0.95)
@@ -68,7 +73,7 @@ def milliseconds(call: Callable[[], object], repeats: int = 3) -> float:
     return 1e3 * statistics.median(timed(call, torch.device("cuda")) for _ in range(repeats))
 
 
-def line(form: Form, rule: StepRule, plan: TilePlan) -> str:
+def measure(form: Form, rule: StepRule, plan: TilePlan) -> list[dict[str, float]]:
     """Return times and steps of a plan at both tolerances."""
     start = torch.full((), 0.5, device="cuda").expand(form.rows_like.shape)
     found = []
@@ -77,26 +82,39 @@ def line(form: Form, rule: StepRule, plan: TilePlan) -> str:
         def solve(limits: Limits = limits):
             return cuda.on_chip(form, rule, limits, start, None, plan)
 
-        taken, steps = milliseconds(solve), solve().steps.double().mean().item()
-        each = 1e6 * taken / len(start) / steps
-        found.append(f"{taken:8.2f} ms {each:6.3f} ns ({steps:.1f} steps)")
-    return "".join(found)
+        found.append({"ms": milliseconds(solve), "steps": solve().steps.double().mean().item()})
+    return found
+
+
+def measure_all(path: str | None, n: int) -> dict[str, list[dict[str, float]]]:
+    """Return what every plan takes by the default rule, and the best one by the paper's."""
+    form = from_file(path) if path else drawn(2000, 159, 15)
+    rows = form.select(torch.arange(n, device="cuda") % form.rows_like.shape[0])
+    found = {title: measure(rows, BUNDLE, plan) for title, plan in PLANS.items()}
+    return found | {PAPERS: measure(rows, PAPER, BEST)}
 
 
 def main() -> None:
-    """Time every plan by the default rule, and the best one by the paper's."""
+    """Print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--form", action="append", default=[])
+    parser.add_argument("--form", help="a bound form; without it one is drawn")
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--out", type=Path, help="keeps what was measured")
     options = parser.parse_args()
-    forms = {path.rsplit("/", 1)[-1]: from_file(path) for path in options.form}
-    print(torch.cuda.get_device_name(), "torch", torch.__version__)
-    for name, form in (forms or {"drawn": drawn(2000, 159, 15)}).items():
-        print(f"\n{name}: {options.rows:,} rows, ms, ns per row and step")
-        rows = form.select(torch.arange(options.rows, device="cuda") % form.rows_like.shape[0])
-        for title, plan in PLANS.items():
-            print(f"{title:24s} {line(rows, BUNDLE, plan)}", flush=True)
-        print(f"{PAPERS:24s} {line(rows, PAPER, BEST)}", flush=True)
+    settings = {"form": Path(options.form).name if options.form else None, "rows": options.rows}
+    measured = partial(measure_all, options.form, options.rows)
+    record = kept(options.out, "plans", settings, measured, "cuda")
+    print(f"{record['machine']['gpu']}, {options.rows:,} rows")
+    parts = ("ms", "ns a row and step", "steps")
+    header = ["", *(f"{of}: {part}" for of in ("10⁻³", "2 · 10⁻²") for part in parts)]
+    rows = []
+    for title, both in record["found"].items():
+        cells = []
+        for each in both:
+            nanoseconds = 1e6 * each["ms"] / options.rows / each["steps"]
+            cells += [f"{each['ms']:.1f}", f"{nanoseconds:.2f}", f"{each['steps']:.1f}"]
+        rows.append([title, *cells])
+    print(text_table(header, rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 """More rows than memory: what a streamed fit takes, and what it costs beside rows in memory.
 
     python paper/scripts/large.py fit [--gib 5] [--epochs 1] [--folder DIR]
-    python paper/scripts/large.py ratio [--rows 60000] [--turns 5] [--sparse]
+    python paper/scripts/large.py ratio [--rows 60000] [--turns 9] [--sparse]
+
+With `--out FOLDER` what is measured is kept in FOLDER/records.jsonl, and where it is there already
+it is printed again; `paper/records/large` has what the texts show.
 
 fit: a CSV file of so many GiB is generated (200 numbers and 20 labels a row, which depend on each
 other), and `spen fit --stream` trains on it in a process of its own with the default network: rows,
@@ -13,7 +16,6 @@ in memory, in turns in one process, on one thread; CPU seconds, as others may sh
 
 from __future__ import annotations
 
-import os
 import resource
 import statistics
 import subprocess
@@ -22,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ from spen.training.rows import TrainingRows
 from spen.training.store import RowStore, StoreWriter, copy_stream
 from spen.training.streamed import Held, StreamedRows
 from spen_paper.__main__ import main
+from spen_paper.records import kept
 
 FEATURES, LABELS, AT_ONCE = 200, 20, 4096
 LARGEST = 4999
@@ -71,31 +75,63 @@ def write(path: Path, rows: int) -> None:
             file.write(np.hstack([cells, marks.reshape(len(Y), -1)]).tobytes())
 
 
-def fit(*, gib: float = 5.0, epochs: int = 1, folder: Path | None = None) -> None:
+def fit(
+    *, gib: float = 5.0, epochs: int = 1, folder: Path | None = None, out: Path | None = None
+) -> None:
     """Generate a file, and train on it."""
+    settings = {"gib": gib, "epochs": epochs}
+    record = kept(out, "fit", settings, partial(fit_of, gib, epochs, folder))
+    found, cores = record["found"], record["machine"]["cores"]
+    print(f"{found['file_gib']:.2f} GiB, {found['rows']:,} rows")
+    print(
+        f"{found['seconds']:,.0f} s, {found['cpu']:,.0f} s of CPU time on {cores} cores; "
+        f"peak memory {found['peak_gib']:.2f} GiB"
+    )
+    print(f"F1 of {AT_ONCE:,} new rows: {found['f1']:.1f}")
+    print("\n".join(found["said"]))
+
+
+def fit_of(gib: float, epochs: int, folder: Path | None) -> dict[str, Any]:
+    """Return what a fit takes, and what it said last."""
     rows = round(gib * 2**30 / (7 * FEATURES + 2 * LABELS))
     with tempfile.TemporaryDirectory(dir=folder) as name:
         path, model = Path(name) / "rows.csv", Path(name) / "model.spen"
         write(path, rows)
-        print(f"{path.stat().st_size / 2**30:.2f} GiB, {rows:,} rows", flush=True)
         settings = ["--stream", "--labels", f"-{LABELS}", "--epochs", str(epochs)]
         settings += ["--device", "cpu", "--checkpoint", str(Path(name) / "run")]
         command = [sys.executable, "-m", "spen", "fit", str(path), *settings, "--out", str(model)]
         began = time.perf_counter()
-        subprocess.run(command, check=True)
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-        cores, unit = len(os.sched_getaffinity(0)), 1 if sys.platform == "darwin" else 1024
-        print(
-            f"{seconds:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU time on "
-            f"{cores} cores; peak memory {used.ru_maxrss * unit / 2**30:.2f} GiB"
-        )
+        unit = 1 if sys.platform == "darwin" else 1024
         clf: Any = spen.load(model)
         [(X, Y)] = drawn(AT_ONCE, seed=2)
-        print(f"F1 of {AT_ONCE:,} new rows: {100 * clf.score(X / 1000, Y):.1f}")
+        return {
+            "rows": rows,
+            "file_gib": path.stat().st_size / 2**30,
+            "seconds": seconds,
+            "cpu": used.ru_utime + used.ru_stime,
+            "peak_gib": used.ru_maxrss * unit / 2**30,
+            "f1": 100 * clf.score(X / 1000, Y),
+            "said": [line for line in done.stdout.splitlines() if name not in line],
+        }
 
 
-def ratio(*, rows: int = 60_000, turns: int = 5, sparse: bool = False) -> None:
+def ratio(
+    *, rows: int = 60_000, turns: int = 9, sparse: bool = False, out: Path | None = None
+) -> None:
     """Train single epochs on rows in memory and from a store, in turns."""
+    settings = {"rows": rows, "turns": turns, "sparse": sparse}
+    found = kept(out, "ratio", settings, partial(ratio_of, rows, turns, sparse))["found"]
+    seconds = {name: statistics.median(each) for name, each in found["taken"].items()}
+    print(f"{rows:,} rows of {found['width']:,} columns, {LABELS} labels, layers {found['layers']}")
+    for name, each in seconds.items():
+        print(f"{name:>8}: {rows / each:9,.0f} rows a second")
+    print(f"   ratio: {seconds['memory'] / seconds['store']:.2f}")
+
+
+def ratio_of(rows: int, turns: int, sparse: bool) -> dict[str, Any]:
+    """Return the CPU seconds of epochs, in memory and from a store."""
     torch.set_num_threads(1)
     parts = list(drawn(rows, seed=1))
     X: Any = (np.concatenate([x for x, _ in parts]) / 1000).astype(np.float32)
@@ -116,9 +152,9 @@ def ratio(*, rows: int = 60_000, turns: int = 5, sparse: bool = False) -> None:
         copy_stream(iter([spen.Split(X, Y)]), StoreWriter(place), lambda count: None)
         with RowStore.open(place) as store:
             model = plan.build(width, spen.UnitBox(LABELS), 0)
-            kept = np.array([end - first for first, end in store.spans()])
+            spans = np.array([end - first for first, end in store.spans()])
             scaling = Scaling.of(X)
-            streamed = StreamedRows(model, store, scaling.transform, Held(0.0), kept)
+            streamed = StreamedRows(model, store, scaling.transform, Held(0.0), spans)
             memory = TrainingRows.of(model, (scaling.transform(X), Y), "rows")
             taken: dict[str, list[float]] = {"memory": [], "store": []}
             for _ in range(turns):
@@ -126,11 +162,7 @@ def ratio(*, rows: int = 60_000, turns: int = 5, sparse: bool = False) -> None:
                     began = time.process_time()
                     train_on(model, [replace(stage, epochs=1)], given)
                     taken[name].append(time.process_time() - began)
-    seconds = {name: statistics.median(each) for name, each in taken.items()}
-    print(f"{rows:,} rows of {width:,} columns, {LABELS} labels, layers {plan.chosen.hidden}")
-    for name, each in seconds.items():
-        print(f"{name:>8}: {rows / each:9,.0f} rows a second")
-    print(f"   ratio: {seconds['memory'] / seconds['store']:.2f}")
+    return {"width": width, "layers": list(plan.chosen.hidden), "taken": taken}
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
 """Steps of inference by each rule: how many, to which energy, and at which F1.
 
     SPEN_DATA=FOLDER python paper/scripts/steps.py [--nonlinearity hardtanh] [--seed 0]
-        [--model FILE]
+        [--model FILE] [--out FOLDER]
 
 Trains the paper's Bibtex model (`spen-paper` of Table 1) on four fifths of the training rows,
 and minimises the energies of the other fifth by every rule. Test rows are not looked at. F1 is
 that of a threshold tuned on one half of those rows and measured on the other, both ways.
 In the end the default rule is matched with the paper's: at the loosest tolerance at which it
 reaches the paper's mean energy. With --model the classifier is kept in FILE, and read from there
-the next time. The split is always the same; --seed is the model's.
+the next time. The split is always the same; --seed is the model's. With --out what is measured is
+kept in FOLDER/records.jsonl, and where it is there already it is printed again;
+`paper/records/steps` has what the texts show.
 """
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,10 +27,12 @@ from torch import Tensor
 
 import spen
 from spen import Domain, Rule
+from spen.cli.show import text_table
 from spen.inference.rules import Iterate, State, at_dual
 from spen_paper.bench.measurements import compare_energies, f1_of
 from spen_paper.bench.model import PAPERS_RULE
 from spen_paper.fits import dataset_of
+from spen_paper.records import kept
 from spen_paper.settings import classifier, settings_of
 
 # Rules that were tried for fewer steps and dropped. They are written for reading, not for use: on
@@ -205,6 +210,9 @@ RULES: dict[str, Rule] = {
 }
 DEFAULT, PAPERS = "default", next(iter(RULES))
 TOLERANCES = (2e-2, 1e-3, 1e-5)
+MATCHED = (1e-5, 1e-3)
+"""Tolerances of the paper's rule with which the default is matched, which has these."""
+
 MATCHES = (1e-1, 5e-2, 3e-2, 2e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
 
 Record = dict[str, Any]
@@ -214,14 +222,14 @@ def trained(nonlinearity: str, seed: int, path: Path | None) -> tuple[Any, Any, 
     """Return the classifier, and the inputs and labels of held-out rows."""
     train = dataset_of("bibtex").train
     order = np.random.default_rng(0).permutation(len(train))
-    kept, held = (np.sort(part) for part in np.split(order, [int(0.8 * len(order))]))
+    ours, held = (np.sort(part) for part in np.split(order, [int(0.8 * len(order))]))
     if path is not None and path.exists():
         made = spen.load(path)
     else:
         energy = [{"name": "LabelEnergy", "measurements": 15, "nonlinearity": nonlinearity}]
         table = settings_of("bibtex")["spen-paper"] | {"energy": energy, "folds": 1}
         made = classifier(table, seed=seed, device="cpu", where="steps.py")
-        made.fit(train.X[kept], train.Y[kept])
+        made.fit(train.X[ours], train.Y[ours])
         if path is not None:
             made.save(path)
     return made, made.predictor_.scale(train.X[held]), train.Y[held].toarray()
@@ -252,36 +260,68 @@ def match(problem: spen.Problem, truth: np.ndarray, papers: Record) -> Record:
     return record
 
 
-@torch.no_grad()
+def measure_all(nonlinearity: str, seed: int, path: Path | None) -> Record:
+    """Return every rule at every tolerance, and the default at those that match the paper's."""
+    made, inputs, truth = trained(nonlinearity, seed, path)
+    with torch.no_grad():
+        problem = made.model_.energy.bind(made.model_.context(inputs))
+        found = {
+            tolerance: [measure(problem, truth, name, tolerance) for name in RULES]
+            for tolerance in TOLERANCES
+        }
+        matched = [match(problem, truth, found[tolerance][0]) for tolerance in MATCHED]
+    for records in found.values():
+        papers = records[0]["energies"]
+        for record in records:
+            shares = compare_energies(record["energies"], papers)
+            record |= {side: 100 * shares[side] for side in ("lower", "higher")}
+    rules = [record for records in found.values() for record in records]
+    for record in [*rules, *matched]:
+        record.pop("energies", None)
+    return {"rows": len(truth), "rules": rules, "matched": matched}
+
+
+HEADER = ["rule", "tolerance", "steps", "converged, %", "mean energy", "lower / higher, %", "F1"]
+
+
+def cells(record: Record) -> list[str]:
+    """Lay a record out."""
+    shares = ""
+    if "lower" in record and record["rule"] != PAPERS:
+        shares = f"{record['lower']:.0f} / {record['higher']:.0f}"
+    return [
+        record["rule"],
+        f"{record['tolerance']:.0e}",
+        f"{record['steps']:.1f}",
+        f"{record['converged']:.1f}",
+        f"{record['energy']:.3f}",
+        shares,
+        f"{record['f1']:.1f}",
+    ]
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--nonlinearity", choices=("relu", "hardtanh"), default="relu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--out", type=Path, help="keeps what was measured")
     options = parser.parse_args()
-    with torch.enable_grad():
-        made, inputs, truth = trained(options.nonlinearity, options.seed, options.model)
-    problem = made.model_.energy.bind(made.model_.context(inputs))
-    print(f"Bibtex, {len(truth)} held-out training rows, {options.nonlinearity}")
-    head = ("tolerance", "rule", "steps", "converged", "energy", "lower", "higher", "F1")
-    print("{:>9}  {:30}{:>6}{:>11}{:>9}{:>7}{:>8}{:>7}".format(*head))
-    papers = []
-    for tolerance in TOLERANCES:
-        found = [measure(problem, truth, name, tolerance) for name in RULES]
-        for record in found:
-            shares = compare_energies(record["energies"], found[0]["energies"])
-            record |= {side: 100 * shares[side] for side in ("lower", "higher")}
-            print(
-                "{tolerance:9g}  {rule:30}{steps:6.1f}{converged:10.1f}%{energy:9.3f}{lower:6.0f}%"
-                "{higher:7.0f}%{f1:7.2f}".format(**record)
-            )
-            papers += [record] if record["rule"] == PAPERS and tolerance < 1e-2 else []
-    line = "{steps:.1f} steps to {energy:.3f}, F1 {f1:.2f} (tolerance {tolerance:g})"
-    for paper in papers:
-        matched = match(problem, truth, paper)
-        ratio = paper["steps"] / matched["steps"]
-        print(f"paper: {line.format(**paper)}; default: {line.format(**matched)}: {ratio:.1f} x")
+    settings = {"nonlinearity": options.nonlinearity, "seed": options.seed}
+    measured = partial(measure_all, **settings, path=options.model)
+    found = kept(options.out, "steps", settings, measured)["found"]
+    print(f"Bibtex, {found['rows']} held-out training rows, {options.nonlinearity}\n")
+    print(text_table(HEADER, [cells(record) for record in found["rules"]]))
+    print("\nBeside the paper's rule: the default at the loosest tolerance that reaches its mean")
+    print("energy, and at the same tolerance:\n")
+    by_rule = {(record["rule"], record["tolerance"]): record for record in found["rules"]}
+    rows = []
+    for tolerance, matched in zip(MATCHED, found["matched"], strict=True):
+        rows += [by_rule[PAPERS, tolerance], matched, by_rule[DEFAULT, tolerance]]
+    print(text_table(HEADER, [cells(record) for record in rows]))
+    for paper, matched in zip(rows[::3], rows[1::3], strict=True):
+        print(f"{paper['tolerance']:.0e}: {paper['steps'] / matched['steps']:.1f} times the steps")
 
 
 if __name__ == "__main__":

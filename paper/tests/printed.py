@@ -6,6 +6,7 @@ import importlib.util
 import io
 import json
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -108,6 +109,24 @@ def printed(command: str, drifted: str | None = None) -> str:
         hidden = lambda name, *rest: None if name == "matplotlib" else found(name, *rest)  # noqa: E731
         patch.setattr(importlib.util, "find_spec", hidden)
         main()
+    return said.getvalue()
+
+
+@functools.cache
+def printed_by_script(command: str) -> str:
+    """Return what "python paper/scripts/..." prints from records alone.
+
+    A run that is not there fails.
+    """
+    _, script, *words = shlex.split(command)
+    words[words.index("--out") + 1] = str(ROOT / words[words.index("--out") + 1])
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+        patch.setattr(sys, "argv", [script, *words])
+        patch.setattr(Records, "make_all", functools.partialmethod(recorded, drifted=None))
+        # Scripts import one another.
+        patch.syspath_prepend(str((ROOT / script).parent))
+        runpy.run_path(str(ROOT / script), run_name="__main__")
     return said.getvalue()
 
 

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from spen.errors import InputError, choose
 from spen.files import full_disk_named, versions
+from spen_paper.bench.timing import describe_machine
 
 F1_RULE = "example-averaged F1 x 100; a row empty in truth and prediction counts 1"
 KEY = ("experiment", "dataset", "method", "n_train", "seed", "fold", "decoding", "settings")
@@ -56,7 +58,7 @@ class Records:
     def add(self, record: Record) -> None:
         """Append a record, and wait until it is on the disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        line = json.dumps(record, sort_keys=True, separators=(",", ":")) + "\n"
+        line = json.dumps(record, separators=(",", ":")) + "\n"
         with full_disk_named(self.path), self.path.open("ab+") as file:
             # A run killed in mid-write leaves half a line; the next one starts on its own.
             if file.tell() and not _ends_with_newline(file):
@@ -92,6 +94,37 @@ class Records:
         for record in made.values():
             self.add(record)
         return made
+
+
+def kept(
+    out: Path | None,
+    experiment: str,
+    settings: Record,
+    measure: Callable[[], Any],
+    device: str = "cpu",
+) -> Record:
+    """Return what a script measures, with the machine: from a folder's records if it is there.
+
+    Args:
+        out: the folder; None measures and keeps nothing.
+        experiment: what is measured.
+        settings: of the measurement; others are another record.
+        measure: returns what is found, as JSON can hold it.
+        device: whose name belongs to it.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> kept(folder, "answer", {"rows": 2}, lambda: 42)["found"]
+    42
+    >>> kept(folder, "answer", {"rows": 2}, lambda: 43)["found"]
+    42
+    """
+
+    def measured() -> Record:
+        return {"machine": describe_machine(torch.device(device)), "found": measure()}
+
+    run = {"experiment": experiment, "settings": settings}
+    return run | measured() if out is None else Records(out).make(run, measured)
 
 
 def identity(
