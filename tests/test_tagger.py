@@ -144,6 +144,22 @@ def test_a_crf_is_a_chain_by_likelihood_and_an_svm_one_by_the_hinge():
     assert (same.energy(WORDS, TAGS) != crf.energy(WORDS, TAGS)).any()
 
 
+def test_a_margin_trains_the_chain_beside_an_energy_as_it_does_a_chain_alone():
+    energy = spen.LocalEnergy.unsized() + spen.ChainEnergy.unsized()
+    windows = energy + spen.ConvolutionEnergy.unsized()
+    by_margin = {"objective": spen.Hinge(margin=0.5), "inference": spen.Viterbi()}
+    alone = fitted(energy, **by_margin).history_.stage("chain")
+    losses = [epoch.loss for epoch in alone]
+    for inference in (spen.BestOf(4), spen.Descent()):
+        tagger = fitted(windows, **by_margin | {"inference": inference})
+        assert [epoch.loss for epoch in tagger.history_.stage("chain")] == losses
+        assert tagger.history_.stage("energy")
+    # Where the loss is a likelihood, so is that of the chain.
+    likely = fitted(windows, objective=spen.NBestLikelihood(4), inference=spen.BestOf(4))
+    same = [epoch.loss for epoch in fitted().history_.stage("chain")]
+    assert [epoch.loss for epoch in likely.history_.stage("chain")] == same
+
+
 @pytest.mark.parametrize("objective", ["likelihood", "hinge"])
 def test_missing_tags_teach_nothing(objective):
     """Where the tags of one class of positions are missing, those of others are learned."""

@@ -47,6 +47,11 @@ def margin(each: float) -> dict[str, Any]:
     return {"objective": {"name": "hinge", "margin": each}}
 
 
+def margin_among(each: float, n: int) -> dict[str, Any]:
+    """Return a change to the margin of a wrong tag, among so many taggings."""
+    return margin(each) | {"inference": {"name": "best_of", "n": n}}
+
+
 def n_best(n: int, **also: float) -> dict[str, Any]:
     """Return a change to so many taggings among which the right one is learned."""
     return {
@@ -138,6 +143,7 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
             ("spen", n_best(16) | windows(5, 32)),
             ("spen", n_best(16) | spells(4, 64)),
             ("spen", n_best(16) | spells(4, 64) | {"epochs": 22}),
+            ("spen", windows(3, 32) | margin_among(0.5, 32)),
         ],
         "ssvm": [("ssvm", {}), ("ssvm", margin(0.5)), ("ssvm", margin(2.0))],
     },

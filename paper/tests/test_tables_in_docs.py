@@ -204,6 +204,55 @@ def test_what_was_tried_against_over_training_is_in_the_log():
             assert each == rounded(line["losses"], each), (title, dataset)
 
 
+AVERAGED = {
+    "1 energy": ("1", {}),
+    "2": ("2", {}),
+    "4": ("4", {}),
+    "8": ("8", {}),
+    "4, weight decay .1": ("4", {"weight_decay": 0.1}),
+    "4, weight decay .1, over wider networks": ("4", {"weight_decay": 0.1, "network": 10}),
+}
+LARGE = ("delicious", "debian-tags", "debian-depends")
+
+
+def test_what_averages_of_energies_have_is_in_the_log():
+    [[_, *rows]] = shown(REPRODUCE, "| averaged, held-out training rows |")
+    assert [row[0] for row in rows] == list(AVERAGED)
+    for title, *columns in rows:
+        count, settings = AVERAGED[title]
+        point = {"global_lr": 0.03, "weight_decay": 0.01} | settings
+        for dataset, cell in zip(LARGE, columns, strict=True):
+            found = [
+                line["losses"][count]
+                for line in log("many")
+                if (line["part"], line["dataset"]) == ("averaged", dataset)
+                and {k: v for k, v in line["point"].items() if k != "seeds"} == point
+                and count in line["losses"]
+            ]
+            each = cell.split(" / ") if cell else []
+            assert bool(found) == bool(each), (title, dataset)
+            # Of one point with four seeds and with eight the first four are the same.
+            for losses in found:
+                assert each == rounded(losses, each), (title, dataset)
+
+
+TOLD = {
+    "zeros marked with 1, 40 epochs, rate .0005": {"lr": 0.0005, "epochs": 40},
+    "zeros left out, 40 epochs, rate .001": {"lr": 0.001, "epochs": 40, "zeros": 0.0},
+    "with 1/√L, 12 epochs, rate .001": {"lr": 0.001, "epochs": 12, "zeros": "root"},
+    "with 1/√L, 40 epochs, rate .001": {"lr": 0.001, "epochs": 40, "zeros": "root"},
+    "with 1/√L, 40 epochs, rate .0005": {"lr": 0.0005, "epochs": 40, "zeros": "root"},
+}
+
+
+def test_how_a_told_network_marks_zeros_is_in_the_log():
+    [[_, *rows]] = shown(REPRODUCE, "| told network, depends |")
+    assert [row[0] for row in rows] == list(TOLD)
+    for title, *cells in rows:
+        [losses] = [r["losses"] for r in log("many") if r["point"] == TOLD[title]]
+        assert cells == rounded(losses, cells), title
+
+
 @pytest.mark.parametrize(
     ("path", "command", "pattern"),
     [
@@ -243,10 +292,10 @@ def test_what_was_tried_for_taggers_is_in_the_log():
         return [f"{line['score']:.2f}" for line in lines]
 
     [(low, high, crf)] = re.findall(
-        r"six kinds of it lay between ([\d.]+) and ([\d.]+), and the CRF at ([\d.]+):", text
+        r"seven kinds of it lay between ([\d.]+) and ([\d.]+), and the CRF at ([\d.]+):", text
     )
     tried = scores("twitter", "official", "spen")
-    assert (len(tried), low, high) == (6, min(tried), max(tried))
+    assert (len(tried), low, high) == (7, min(tried), max(tried))
     assert crf == max(scores("twitter", "official", "network"))
     [(best, before)] = re.findall(r"\(([\d.]+) for the CRF, against ([\d.]+) before\)", text)
     tried = scores("chunking", "official", "network")
@@ -254,6 +303,13 @@ def test_what_was_tried_for_taggers_is_in_the_log():
     [(best, before)] = re.findall(r"has ([\d.]+) % of wrong .*? against ([\d.]+) % with", text)
     tried = scores("ocr", "one-fold", "network")
     assert (best, before) == (min(tried), tried[0])
+    [(spelled, without)] = re.findall(r"say: ([\d.]+) % of wrong letters with it, ([\d.]+) %", text)
+    changes = {"inference": {"name": "best_of", "n": 256}}
+    objective = {"name": "n_best", "n": 128}
+    for found, more in ((spelled, {"language": 1.0}), (without, {})):
+        wanted = changes | {"objective": objective | more}
+        lines = [r for r in log("sequences") if (r["split"], r["changes"]) == ("folds", wanted)]
+        assert found == f"{lines[-1]['score']:.2f}"
 
 
 def record(folder: str, experiment: str, **settings: Any) -> dict[str, Any]:
@@ -437,6 +493,8 @@ ELSEWHERE = {
         *("| debian-depends: known |", "| | Yeast: precision |", "| | Delicious: precision |"),
         *("| Delicious: F1 |", "| Delicious: difference |", "| held-out training rows |"),
         "| Delicious, without repeated rows |",
+        *("| averaged, held-out training rows |", "| told network, depends |"),
+        *("| ocr, folds |", "| ocr, new-words |"),
     ],
     "docs/sequences.md": 2 * ["| energy | tweets, 25 tags |", "| rows × positions, classes |"],
 }

@@ -13,9 +13,10 @@ from spen.estimators.plan import Shape
 F, L = 5, 4
 
 
-def made(hidden=(6,), links=True, seed=0):
+def made(hidden=(6,), links=True, seed=0, zeros=1.0):
     """A model with random weights, links and biases included, in float64."""
-    features, energy = spen.Linear(3, F), spen.KnownLabelsEnergy(F, L, hidden=hidden, dropout=0.5)
+    energy = spen.KnownLabelsEnergy(F, L, hidden=hidden, dropout=0.5, zeros=zeros)
+    features = spen.Linear(3, F)
     if not links:
         energy.links = None
     model = spen.SPEN(features, energy, spen.UnitBox(L)).double()
@@ -32,7 +33,7 @@ def by_hand(model, X, known):
     weights = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
     rows = []
     for x, told in zip(X, known, strict=True):
-        marks = [float(k == 1) for k in told] + [float(k == 0) for k in told]
+        marks = [float(k == 1) for k in told] + [model.energy.zeros * (k == 0) for k in told]
         h = x @ weights["features.weights.0"] + weights["features.biases.0"]
         h = np.maximum(h + weights["energy.told"] @ marks, 0)
         for k in range(len(model.energy.hidden)):
@@ -46,9 +47,9 @@ def by_hand(model, X, known):
 
 
 @pytest.mark.parametrize("hidden", [(), (6,), (6, 3)])
-@pytest.mark.parametrize("links", [True, False])
-def test_it_is_a_forward_pass_of_x_and_the_known_labels(hidden, links):
-    model = made(hidden, links)
+@pytest.mark.parametrize(("links", "zeros"), [(True, 1.0), (False, 1.0), (False, 0.3), (True, 0.0)])
+def test_it_is_a_forward_pass_of_x_and_the_known_labels(hidden, links, zeros):
+    model = made(hidden, links, zeros=zeros)
     rng = np.random.default_rng(0)
     X, known = rng.normal(size=(30, 3)), rng.choice([0.0, 1.0, np.nan], (30, L))
     logits = by_hand(model, X, known)

@@ -229,6 +229,7 @@ def ocr(
     folds: int | None = None,
     device: str = "auto",
     out: Path = Path("runs/tagging"),
+    kept: bool = False,
 ) -> None:
     """Handwritten words: local model, CRF, structured SVM and SPENs over the same features.
 
@@ -240,10 +241,11 @@ def ocr(
         folds: Only the first folds.
         device: auto, cpu or cuda.
         out: The folder for records; runs that are there already are not made again.
+        kept: Run nothing: what OUT has, of the divisions and seeds that all methods were run on.
     """
     from spen_paper.tables.tagging import tagging
 
-    tagging("ocr", split, method, seeds, folds, device, out)
+    tagging("ocr", split, method, seeds, folds, device, out, kept)
 
 
 def twitter(
@@ -252,6 +254,7 @@ def twitter(
     seeds: int = 3,
     device: str = "auto",
     out: Path = Path("runs/tagging"),
+    kept: bool = False,
 ) -> None:
     """Parts of speech of tweets: local model, CRF, structured SVM and SPEN over the same features.
 
@@ -260,10 +263,11 @@ def twitter(
         seeds: How many repetitions.
         device: auto, cpu or cuda.
         out: The folder for records; runs that are there already are not made again.
+        kept: Run nothing: what OUT has, of the divisions and seeds that all methods were run on.
     """
     from spen_paper.tables.tagging import tagging
 
-    tagging("twitter", None, method, seeds, None, device, out)
+    tagging("twitter", None, method, seeds, None, device, out, kept)
 
 
 def chunking(
@@ -272,6 +276,7 @@ def chunking(
     seeds: int = 3,
     device: str = "auto",
     out: Path = Path("runs/tagging"),
+    kept: bool = False,
 ) -> None:
     """Chunks of CoNLL-2000: local model, CRF, structured SVM and SPEN over the same features.
 
@@ -280,10 +285,11 @@ def chunking(
         seeds: How many repetitions.
         device: auto, cpu or cuda.
         out: The folder for records; runs that are there already are not made again.
+        kept: Run nothing: what OUT has, of the divisions and seeds that all methods were run on.
     """
     from spen_paper.tables.tagging import tagging
 
-    tagging("chunking", None, method, seeds, None, device, out)
+    tagging("chunking", None, method, seeds, None, device, out, kept)
 
 
 def bench(

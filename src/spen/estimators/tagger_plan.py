@@ -175,6 +175,7 @@ class TaggerPlan:
         """Return what is trained, and how, one after the other.
 
         First what is a chain, by itself, and then with all else: both models share their parts.
+        What is trained by a margin has a chain that is, a structured SVM.
         """
         terms, recipe = energy_terms(model.energy), self.recipe
         settings: dict[str, Any] = {
@@ -192,6 +193,8 @@ class TaggerPlan:
         chain = [term for term in terms if isinstance(term, CHAIN)]
         has_chain = any(isinstance(term, ChainEnergy) for term in chain)
         first = Likelihood() if has_chain else CrossEntropy()
+        if isinstance(self.objective, Hinge):
+            first = self.objective
         part = SPEN(model.features, SumEnergy(*chain), model.domain)
         rates = {"lr": recipe.lr / 10, "global_lr": recipe.lr}
         epochs = -(-recipe.epochs // ENERGY_SHARE)

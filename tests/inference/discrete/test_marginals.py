@@ -271,6 +271,29 @@ def test_likelihood_among_all_taggings_is_exact(case, hide):
         )
 
 
+def test_language_models_learn_from_labels_alone_where_that_is_asked_for():
+    """However sure the chain is of the target, so that the rest of the loss is zero."""
+    case = make_case(3, [4, 2, 5])
+    language = noisy(spen.LanguageEnergy(3, window=2, hidden=4), torch.float64)
+    model = spen.SPEN(spen.Identity(3), case.model.energy + language, case.model.domain)
+    plain, learning = (
+        spen.NBestLikelihood(4, language=weight).loss(model, spen.BestOf(4), case.context)
+        for weight in (0.0, 0.7)
+    )
+    own = language.bind(case.context).value(case.context.target)
+    torch.testing.assert_close(learning, plain + 0.7 * own)
+    sure = torch.autograd.grad(own.sum(), list(language.parameters()))
+    assert all(gradient.abs().sum() > 0 for gradient in sure)
+    two = spen.SPEN(model.features, model.energy + language, model.domain)
+    both = spen.NBestLikelihood(4, weight=0.0, language=1.0)
+    alone = spen.NBestLikelihood(4, weight=0.0).loss(two, spen.BestOf(4), case.context)
+    torch.testing.assert_close(both.loss(two, spen.BestOf(4), case.context), alone + 2 * own)
+    with pytest.raises(spen.InputError, match=r"trains language models .* Add a LanguageEnergy"):
+        both.loss(case.model, spen.BestOf(4), case.context)
+    with pytest.raises(spen.InputError, match="language must be a number zero or more"):
+        spen.NBestLikelihood(language=-1.0)
+
+
 @pytest.mark.parametrize(
     ("ask", "words"),
     [

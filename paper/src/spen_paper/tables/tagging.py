@@ -59,8 +59,13 @@ def tagging(
     folds: int | None,
     device: str,
     out: Path,
+    kept: bool = False,
 ) -> None:
-    """Compare taggers over the same features, on every division of a set."""
+    """Compare taggers over the same features, on every division of a set.
+
+    ``kept`` runs nothing: it is those divisions and seeds of which all methods that were run have
+    a record.
+    """
     check_seeds(seeds)
     if folds is not None:
         check_whole(folds, "folds")
@@ -71,12 +76,22 @@ def tagging(
         names = methods_named(method, tables)
         for name in names:
             tagger(tables[name], 0, device, f"tagging.toml, {name}")
-        found = [
-            run(task, each, name, division, seed, device, records)
+        runs = [
+            (task, each, name, division, seed)
             for seed in range(seeds)
             for division in list(divisions(task, each))[:folds]
             for name in names
         ]
+        if kept:
+            those = (records.find(identity_of(*one)) for one in runs)
+            names, found = whole([record for record in those if record is not None], names)
+            if not found:
+                raise InputError(
+                    f"{out} has no division of {task}/{each} that all methods were run on. Leave "
+                    "--kept out to run what is missing."
+                )
+        else:
+            found = [run(*one, device, records) for one in runs]
         say_table(render(task, each, names, found), remarks(task, each, found), records)
 
 
@@ -142,6 +157,36 @@ def measure(made: spen.SPENTagger, division: Division, task: str) -> Record:
     }
 
 
+def whole(records: Sequence[Record], names: Sequence[str]) -> tuple[list[str], list[Record]]:
+    """Return the methods that have records, and those of the divisions and seeds that all have.
+
+    >>> made = [{"method": "crf", "fold": k, "seed": 0} for k in (0, 1)]
+    >>> made += [{"method": "spen", "fold": 1, "seed": 0}]
+    >>> there, found = whole(made, ["local", "crf", "spen"])
+    >>> there, [(each["method"], each["fold"]) for each in found]
+    (['crf', 'spen'], [('crf', 1), ('spen', 1)])
+    """
+    places: dict[str, set[Any]] = {}
+    for record in records:
+        places.setdefault(record["method"], set()).add((record["fold"], record["seed"]))
+    there = [name for name in names if name in places]
+    common = set.intersection(*(places[name] for name in there)) if there else set()
+    return there, [
+        each
+        for each in records
+        if each["method"] in there and (each["fold"], each["seed"]) in common
+    ]
+
+
+def identity_of(task: str, split: str, method: str, division: Division, seed: int) -> Record:
+    """Return what makes a run what it is, as records have it."""
+    table = tables_of(task, split)[method]
+    settings = brief({name: value for name, value in table.items() if name != "title"})
+    settings |= {"split": split, "n_test": len(division.test.X)}
+    place = ("tagging", task, method, len(division.train.X), seed, settings)
+    return identity(*place, fold=division.fold, rule=RULES[task])
+
+
 def run(
     task: str,
     split: str,
@@ -152,12 +197,8 @@ def run(
     records: Records,
 ) -> Record:
     """Return the record of one method on one division; make it if it is not there yet."""
-    table = tables_of(task, split)[method]
-    settings = brief({name: value for name, value in table.items() if name != "title"})
-    settings |= {"split": split, "n_test": len(division.test.X)}
-    place = ("tagging", task, method, len(division.train.X), seed, settings)
-    wanted = identity(*place, fold=division.fold, rule=RULES[task])
-    made = tagger(table, seed, device, f"tagging.toml, {method}")
+    wanted = identity_of(task, split, method, division, seed)
+    made = tagger(tables_of(task, split)[method], seed, device, f"tagging.toml, {method}")
     return records.make(wanted, lambda: measure(made, division, task))
 
 
