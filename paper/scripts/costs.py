@@ -4,6 +4,7 @@
     python paper/scripts/costs.py bookmarks [--rows 87856] [--method spen-paper]
     python paper/scripts/costs.py labels [--epochs 1] [--dataset debian-depends]
     python paper/scripts/costs.py epochs [--dataset bibtex] [--steps 10] [--widths 150,500,1000]
+    python paper/scripts/costs.py widths [--size 983]
     python paper/scripts/costs.py shortlist [--size 1000] [--measurements 256] [--device cuda]
     python paper/scripts/costs.py processes [--dataset bibtex] [--rows 2000] [--width 500]
     python paper/scripts/costs.py fits --beside FOLDER [--dataset yeast] [--repeats 2]
@@ -17,7 +18,8 @@ of that set's shape; peak memory with the rows included, CPU seconds where other
 labels: the peak of a fit with default settings but for its epochs, and of predictions with nothing
 and with half of the labels known, on a set of many labels. epochs: what an epoch of end-to-end
 training takes, in epochs of the label-wise MLP, on one thread; epochs take turns in one process,
-and medians are compared. shortlist: what a row's inference takes over a shortlist of up to a
+and medians are compared. widths: what a row's inference takes by how many measurements the energy
+of a default fit makes. shortlist: what a row's inference takes over a shortlist of up to a
 million labels, in parts, and over all labels. processes: how many rows a second two processes of
 one thread each train on, and one of them alone, in turns of one run; of both ratios of times that
 of medians and of the quickest epochs, and that of CPU time, for machines that are not quiet.
@@ -45,6 +47,9 @@ from scipy import sparse
 import spen
 from spen.batch.arrays import densified
 from spen.cli.show import text_table
+from spen.estimators.plan import Shape
+from spen.estimators.predictor import solve
+from spen.estimators.recipe import make_plan
 from spen.training import loop
 from spen.training.processes import ALONE, our_processes
 from spen_paper import sets
@@ -267,6 +272,36 @@ PARTS = ("scores", "shortlist", "all labels")
 
 
 @torch.no_grad()
+def widths(*, size: int = 983, repeats: int = 7, out: Path | None = None) -> None:
+    """Minimise energies of random weights, of ever more measurements, as a default fit's are."""
+    settings = {"size": size, "repeats": repeats}
+    found = kept(out, "widths", settings, partial(widths_of, **settings))["found"]
+    print(f"{size} labels, ms of CPU time a row, one thread, least of {repeats} turns:")
+    for width, each in found.items():
+        print(f"{width} measurements: {each:.3f}")
+
+
+def widths_of(size: int, repeats: int, rows: int = 1000) -> dict[str, float]:
+    """Return the milliseconds of a row by the number of measurements."""
+    torch.set_num_threads(1)
+    shape, domain = Shape(20_000, 1000, size, True, False), spen.UnitBox(size)
+    plan = make_plan(spen.SPENClassifier().get_params(deep=False), shape)
+    one = [plan.with_energy(energy, 0.01) for energy in plan.energies]
+    plans = {each.measurements: each for each in [*one, one[-1].with_mean_energy()]}
+    models = {
+        width: spen.SPEN(spen.Identity(size), each.energy.size(size, domain), domain, seed=0)
+        for width, each in plans.items()
+    }
+    X = np.random.default_rng(0).normal(-4, 2, (rows, size)).astype(np.float32)
+    taken: dict[int, list[float]] = {width: [] for width in models}
+    for _ in range(repeats):
+        for width, model in models.items():
+            began = time.process_time()
+            solve(model.float(), plan.prediction, X)
+            taken[width].append(time.process_time() - began)
+    return {str(width): 1000 * min(each) / rows for width, each in taken.items()}
+
+
 def shortlist(
     *,
     size: int = 1000,
@@ -471,5 +506,5 @@ def by_itself(train: Callable[[], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    commands = (labels, memory, bookmarks, epochs, shortlist, processes, fits)
+    commands = (labels, memory, bookmarks, epochs, widths, shortlist, processes, fits)
     main(commands, "costs.py", __doc__)

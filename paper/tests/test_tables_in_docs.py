@@ -436,6 +436,18 @@ def test_memory_and_seconds_of_many_labels_are_those_of_the_record():
     taken(REPRODUCE, MANY_LABELS, sentence, f"{most:.1f}")
 
 
+def test_what_measurements_cost_in_prediction_is_in_the_record():
+    found = [record("costs", "widths")[width] for width in ("64", "256", "1024")]
+    taken(
+        OF_CLASSIFIER,
+        f"{SCRIPTS}/costs.py widths --out {COST}",
+        "takes {} ms on one CPU thread with 64 measurements, {} with 256, and {} with four times "
+        "256, {} times as long as the first",
+        *(f"{each:.3f}".removeprefix("0") for each in found),
+        f"{found[2] / found[0]:.1f}",
+    )
+
+
 def test_energies_that_begin_by_counting_scored_as_the_record_says():
     found = record("defaults", "counting")
     neutral, counting = (f"{statistics.fmean(found[name]):.1f}" for name in ("neutral", "counting"))
