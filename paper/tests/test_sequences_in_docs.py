@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 
@@ -122,3 +123,27 @@ def test_records_are_of_the_settings_that_stand_now(task, split):
         settings = {k: v for k, v in record["settings"].items() if k not in ("split", "n_test")}
         wanted = {k: v for k, v in tables[record["method"]].items() if k != "title"}
         assert settings == json.loads(json.dumps(wanted)), record["method"]
+
+
+def test_what_is_said_of_letters_is_in_the_records():
+    text = " ".join((ROOT / "docs/reproduce.md").read_text().split())
+    lines = (RECORDS / "records-ocr.jsonl").read_text().splitlines()
+    runs = [json.loads(line) for line in lines]
+    mine = [r for r in runs if (r["settings"]["split"], r["method"]) == ("one-fold", "spelling")]
+    errors = [r["metrics"]["letter_error"] for r in mine]
+    assert len(errors) == 6
+    assert f"has {min(errors):.2f} to {max(errors):.2f} % of wrong letters" in text
+    _, folds = records_of("ocr", "folds")
+    mean = statistics.fmean(
+        r["metrics"]["letter_error"] for r in folds if r["method"] == "spelling"
+    )
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"with {mean:.2f} % of letters wrong".replace("0.", ".") in readme
+    _, parts = records_of("ocr", "new-words")
+    found = {(r["method"], r["fold"]): r["metrics"]["letter_error"] for r in parts}
+    below = {
+        other: sum(found["spen", fold] < found[other, fold] for fold in range(5))
+        for other in ("crf", "local")
+    }
+    assert below == {"crf": 5, "local": 2}
+    assert "below its CRF in every part, and below its local model in two of five" in text

@@ -212,7 +212,7 @@ AVERAGED = {
     "4, weight decay .1": ("4", {"weight_decay": 0.1}),
     "4, weight decay .1, over wider networks": ("4", {"weight_decay": 0.1, "network": 10}),
 }
-LARGE = ("delicious", "debian-tags", "debian-depends")
+LARGE_SETS = ("delicious", "debian-tags", "debian-depends")
 
 
 def test_what_averages_of_energies_have_is_in_the_log():
@@ -221,7 +221,7 @@ def test_what_averages_of_energies_have_is_in_the_log():
     for title, *columns in rows:
         count, settings = AVERAGED[title]
         point = {"global_lr": 0.03, "weight_decay": 0.01} | settings
-        for dataset, cell in zip(LARGE, columns, strict=True):
+        for dataset, cell in zip(LARGE_SETS, columns, strict=True):
             found = [
                 line["losses"][count]
                 for line in log("many")
