@@ -330,6 +330,18 @@ def test_energies_of_many_labels_are_averaged(monkeypatch, tmp_path):
     )
 
 
+def test_energies_that_are_not_averaged_keep_their_measurements(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    Y = (X @ np.ones((3, 4)) + np.arange(4) > 1).astype(np.float32)
+    two = spen.LabelEnergy.unsized(measurements=3) + spen.SurpriseEnergy.unsized(measurements=5)
+    settings = {"hidden": (), "epochs": 2, "cross_fit": True, "random_state": 0}
+    clf = spen.SPENClassifier(two, **settings).fit(X, Y)
+    made = [each.settings["measurements"] for each in clf.plan_.energy.terms[1:]]
+    assert made == [3, 5]
+    clf.save(path := tmp_path / "two.spen")
+    np.testing.assert_array_equal(spen.load(path).predict_proba(X), clf.predict_proba(X))
+
+
 def test_thousands_of_labels_get_wider_networks_and_stronger_decay():
     shape = replace(WIDE, rows=recipe.VERY_MANY_ROWS + 1, features=50_000, labels=recipe.THOUSANDS)
     fewer, fewer_rows = replace(shape, labels=1999), replace(shape, rows=recipe.VERY_MANY_ROWS)
@@ -339,6 +351,8 @@ def test_thousands_of_labels_get_wider_networks_and_stronger_decay():
     assert wide.trial.epochs == pytest.approx(recipe.LONG * plain.trial.epochs, abs=1)
     assert [each.stages[0].weight_decay for each in (wide, plain, small)] == [0.1, 0.01, 0.01]
     assert [each.trial.weight_decay for each in (wide, plain, small)] == [0.01, 0.01, 0.01]
+    # Classes are many before there is anything to learn of them together.
+    assert plan_of(replace(shape, exclusive=True)).chosen.hidden == (400, 512)
     asked = plan_of(shape, cross_fit=True, weight_decay=0.0)
     assert asked.stages[0].weight_decay == 0.0
 

@@ -154,6 +154,9 @@ def test_a_margin_trains_the_chain_beside_an_energy_as_it_does_a_chain_alone():
         tagger = fitted(windows, **by_margin | {"inference": inference})
         assert [epoch.loss for epoch in tagger.history_.stage("chain")] == losses
         assert tagger.history_.stage("energy")
+    # Exact inference does not know this one, so the chain has its likelihood.
+    logs = {"objective": spen.Hinge(delta="log"), "inference": spen.Descent()}
+    assert fitted(windows, **logs).history_.stage("energy")
     # Where the loss is a likelihood, so is that of the chain.
     likely = fitted(windows, objective=spen.NBestLikelihood(4), inference=spen.BestOf(4))
     same = [epoch.loss for epoch in fitted().history_.stage("chain")]

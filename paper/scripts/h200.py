@@ -12,6 +12,7 @@ of tests/kernels/test_cuda.py, and `spen bench --device cuda` compares both on a
 from __future__ import annotations
 
 import argparse
+import hashlib
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
@@ -101,7 +102,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--out", type=Path, help="keeps what was measured")
     options = parser.parse_args()
-    settings = {"form": Path(options.form).name if options.form else None, "rows": options.rows}
+    form = hashlib.sha256(Path(options.form).read_bytes()).hexdigest() if options.form else None
+    settings = {"form": form, "rows": options.rows}
     measured = partial(measure_all, options.form, options.rows)
     record = kept(options.out, "plans", settings, measured, "cuda")
     print(f"{record['machine']['gpu']}, {options.rows:,} rows")

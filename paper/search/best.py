@@ -40,7 +40,7 @@ from spen.estimators.decoding import decode
 from spen.estimators.judging import folds_by, judge
 from spen.estimators.plan import Plan
 from spen.estimators.predictor import solve
-from spen.estimators.runs import MEMBER_SEEDS, Fit, mean_energy
+from spen.estimators.runs import MEMBER_SEEDS, Fit, mean_run
 from spen.estimators.scaling import Scaling
 from spen.metrics import example_f1
 from spen_paper.fits import plan_of
@@ -287,7 +287,7 @@ class Bench:
         plan, rows = self.energy_plan(point), Split(scores, self.rows.Y)
         work = Fit(self.rows, self.domain, SPACE["seed"], device=self.device)
         runs = work.run_energies(plan, rows, [kept for kept, _ in self.folds])
-        models = map(mean_energy, runs)
+        models = map(mean_run, runs)
         soft = np.empty(self.truth.shape, np.float32)
         for (model, _), (_, held) in zip(models, self.folds, strict=True):
             soft[held] = solve(model, plan.prediction, scores[held]).y.cpu().numpy()

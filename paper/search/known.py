@@ -42,6 +42,7 @@ from scipy import sparse
 
 import spen
 from spen.batch.splits import Split
+from spen.estimators import recipe
 from spen.estimators.judging import losses_when_known
 from spen.estimators.plan import Plan, Shape
 from spen.estimators.recipe import make_plan
@@ -248,7 +249,9 @@ def label_wise(X: Any, Y: Any, **settings: Any) -> spen.SPENClassifier:
     one: dict[str, Any] = {"cross_fit": False, "linear_member": False, "base": None, "members": 1}
     one |= {"folds": 1, "dropout": 0.5, "decoding": "half", "refit": False, "held_out": 0.02}
     one |= settings
-    return spen.SPENClassifier(energy="local", **one, random_state=0).fit(X, Y)
+    # As the library's defaults were then: thousands of labels have had their own since.
+    with patch.object(recipe, "THOUSANDS", math.inf):
+        return spen.SPENClassifier(energy="local", **one, random_state=0).fit(X, Y)
 
 
 def log_odds(network: spen.SPENClassifier, X: Any) -> np.ndarray:

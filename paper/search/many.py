@@ -46,7 +46,7 @@ import spen
 from spen import baselines
 from spen.batch.splits import Split
 from spen.estimators.judging import losses_when_known
-from spen.estimators.runs import Fit, mean_energy
+from spen.estimators.runs import Fit, mean_run
 from spen_paper.sets import load
 
 LOG = Path(__file__).with_suffix(".jsonl")
@@ -208,7 +208,7 @@ def averaged(name: str, point: dict[str, Any], device: str, scores: Path) -> dic
     ]
     losses = {}
     for count in [each for each in COUNTS if each <= len(made)]:
-        model, _ = mean_energy(made[:count])
+        model, _ = mean_run(made[:count])
         losses[str(count)] = [
             float(losses_when_known(model, plan.prediction, judged, 99, (share,)).mean())
             for share in SHARES

@@ -10,6 +10,7 @@ model of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from spen.batch.context import Context
 from spen.batch.groups import in_turns, linear
 from spen.batch.positions import at_positions
-from spen.energies.base import Energy
+from spen.energies.base import Energy, SumEnergy
 from spen.energies.form import Block, Form
 from spen.energies.form import nonlinearity as named_nonlinearity
 from spen.energies.label import ConditionalEnergy
@@ -52,15 +53,6 @@ class ScoreEnergy(LocalEnergy):
         scale, shift = (in_turns(each, context.n_rows) for each in (self.scale_bias, self.bias))
         scores = -((1 + scale) * context.features + shift)
         return scores if context.mask is None else at_positions(scores.flatten(1), context.mask)
-
-    @classmethod
-    @torch.no_grad()
-    def mean(cls, energies: Sequence[ScoreEnergy]) -> ScoreEnergy:
-        """Return the energy that is the mean of several: scales and shifts are averaged."""
-        whole = cls(energies[0].n_labels).to(energies[0].bias)
-        whole.scale_bias.copy_(torch.stack([each.scale_bias for each in energies]).mean(0))
-        whole.bias.copy_(torch.stack([each.bias for each in energies]).mean(0))
-        return whole
 
     def reset(self, generator: torch.Generator) -> None:
         nn.init.zeros_(self.scale_bias)
@@ -158,19 +150,6 @@ class SurpriseEnergy(Energy):
         block = Block(self.measurements, bias, readout, self.nonlinearity)
         return Form(constant=bias.new_zeros(rows), blocks=(block,))
 
-    @classmethod
-    @torch.no_grad()
-    def mean(cls, energies: Sequence[SurpriseEnergy]) -> SurpriseEnergy:
-        """Return the energy that is the mean of several: it makes all of their measurements."""
-        first = energies[0]
-        width = sum(len(each.bias) for each in energies)
-        settings = {"nonlinearity": first.nonlinearity.name, "dropout": first.dropout}
-        whole = cls(first.n_labels, width, **settings).to(first.bias)
-        for name in ("measurements", "bias", "surprise_bias", "readout"):
-            getattr(whole, name).copy_(torch.cat([getattr(each, name) for each in energies]))
-        whole.readout.copy_(whole.readout / len(energies))
-        return whole
-
     def reset(self, generator: torch.Generator) -> None:
         fill_normal(self.measurements, self.SCALE, generator)
         nn.init.zeros_(self.bias)
@@ -183,3 +162,29 @@ class SurpriseEnergy(Energy):
             f"n_labels={self.n_labels}, measurements={len(self.bias)}, "
             f"nonlinearity={self.nonlinearity.name!r}, dropout={self.dropout}"
         )
+
+
+@torch.no_grad()
+def mean_energy(energies: Sequence[Energy]) -> Energy:
+    """Return E = (E₁ + … + E_k) / k, of energies that differ in their weights alone, as one energy.
+
+    Scales and shifts of scores are averaged. Surprises keep all of their measurements, k times as
+    many, each with a k-th of its readout.
+    """
+    first = energies[0]
+    if isinstance(first, SumEnergy):
+        terms = zip(*(each.terms for each in cast("Sequence[SumEnergy]", energies)), strict=True)
+        return SumEnergy(*map(mean_energy, terms))
+    if isinstance(first, ScoreEnergy):
+        whole: Energy = ScoreEnergy(first.n_labels).to(first.bias)
+        for name, weight in whole.named_parameters():
+            weight.copy_(torch.stack([getattr(each, name) for each in energies]).mean(0))
+        return whole
+    assert isinstance(first, SurpriseEnergy), f"the mean of {type(first).__name__}s is not known"
+    width = sum(len(each.bias) for each in cast("Sequence[SurpriseEnergy]", energies))
+    settings: Any = {"nonlinearity": first.nonlinearity.name, "dropout": first.dropout}
+    whole = SurpriseEnergy(first.n_labels, width, **settings).to(first.bias)
+    for name, weight in whole.named_parameters():
+        weight.copy_(torch.cat([getattr(each, name) for each in energies]))
+    whole.readout.copy_(whole.readout / len(energies))
+    return whole

@@ -35,7 +35,7 @@ from spen.estimators.judging import (
 from spen.estimators.plan import Plan
 from spen.estimators.predictor import Predictor
 from spen.estimators.progress import epochs_of, in_words, showing
-from spen.estimators.runs import Fit, HeldOut, joined, label_wise_parts, mean_energy
+from spen.estimators.runs import Fit, HeldOut, joined, label_wise_parts, mean_run
 from spen.estimators.scaling import Scaling
 from spen.features import LabelScores
 from spen.model import SPEN
@@ -251,7 +251,7 @@ def choose_energy(
     rows that the fold holds out, where none, a quarter or a half of the labels are known. The best
     rate of the narrowest energy is that of wider ones; the first which is not clearly better than
     the one before ends these trials, because a wide one makes predictions slower. Where several are
-    averaged, the run has all of them.
+    averaged, the run that is returned is of all of them.
     """
     if len(plan.energies) * len(plan.energy_rates) < 2:
         return plan, None
@@ -280,16 +280,25 @@ def choose_energy(
         if gains.mean() <= CLEARLY * gains.std() / np.sqrt(len(gains)):
             break
         best = tried
-    if best.plan.measurements > narrow.plan.measurements:
+    run, seconds = best.run, best.seconds
+    if plan.energy_members > 1:
+        progress.begin(f"training {plan.energy_members - 1} energies more, to average them")
+        [others] = work.run_energies(best.plan, rows, [np.arange(len(rows))], first=1)
+        run = mean_run([run, *others])
+        began = time.perf_counter()
+        losses = losses_when_known(run[0], plan.prediction, judges, work.seed)
+        seconds = time.perf_counter() - began
         progress.tell(
-            f"{best.plan.measurements} measurements are chosen: inference takes "
-            f"{best.seconds / narrow.seconds:.1f} times as long as with {narrow.plan.measurements}"
+            f"{plan.energy_members} energies, averaged: log loss of hidden labels "
+            f"{losses.mean():.5f}"
         )
-    if plan.energy_members == 1:
-        return best.plan, best.run
-    progress.begin(f"training {plan.energy_members} energies, to average them")
-    [others] = work.run_energies(best.plan, rows, [np.arange(len(rows))], first=1)
-    return best.plan, mean_energy([best.run, *others])
+    width = plan.energy_members * best.plan.measurements
+    if width > narrow.plan.measurements:
+        progress.tell(
+            f"{width} measurements are chosen: inference takes "
+            f"{seconds / narrow.seconds:.1f} times as long as with {narrow.plan.measurements}"
+        )
+    return best.plan, run
 
 
 @dataclass(frozen=True)
@@ -323,7 +332,7 @@ def cross_fitted(
     parts = [_positions(scored, fold) for fold in judging_folds(folds, work.rows.Y)]
     rest = [kept for kept, _ in parts[begun is not None :]]
     every = np.arange(len(scored.rows))
-    runs = list(map(mean_energy, work.run_energies(plan, scored.scores, [*rest, every])))
+    runs = list(map(mean_run, work.run_energies(plan, scored.scores, [*rest, every])))
     runs = [begun, *runs] if begun else runs
     softs, joints, halves = [], [], []
     for (model, _), (_, held) in zip(runs, parts, strict=False):

@@ -209,10 +209,15 @@ class Plan:
 
     def with_mean_energy(self) -> Plan:
         """Return the plan of the one energy that all members are in the end."""
-        width = self.energy_members * self.measurements
-        return replace(
-            self, energy=self.energy.with_setting("measurements", width), energy_members=1
-        )
+        if self.energy_members == 1:
+            return self
+        terms = [UnsizedEnergy((term,)) for term in self.energy.terms]
+        widths = [term.terms[0].settings.get("measurements", 0) for term in terms]
+        wide = [
+            term.with_setting("measurements", self.energy_members * width)
+            for term, width in zip(terms, widths, strict=True)
+        ]
+        return replace(self, energy=sum(wide[1:], wide[0]), energy_members=1)
 
     @property
     def measurements(self) -> int:

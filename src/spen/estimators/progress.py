@@ -206,8 +206,9 @@ def epochs_of(plan: Plan, folds: int) -> int:
     trials = len(plan.choices) * tried * trial
     if plan.cross_fit:
         energies = max(0, len(plan.energies) + len(plan.energy_rates) - 1)
-        energies += 2 * (plan.energy_members - 1)
-        return trials + (folds - tried + 1) * trial + (energies + folds + 1) * whole
+        # One fold may be enough to judge by; then the last fit says so.
+        energies += plan.energy_members * (folds + 1)
+        return trials + (folds - tried + 1) * trial + energies * whole
     if plan.is_label_wise:
         return trials + (folds - tried + plan.refit) * trial
     rivals = sum(stage.epochs for rival in plan.rivals for stage in rival.stages)

@@ -215,7 +215,7 @@ def _pace(own: dict[str, Any], shape: Shape) -> dict[str, Any]:
 
 def has_thousands(shape: Shape) -> bool:
     """Return whether labels are thousands, with rows enough to learn them from."""
-    return shape.labels >= THOUSANDS and shape.rows > VERY_MANY_ROWS
+    return shape.labels >= THOUSANDS and shape.rows > VERY_MANY_ROWS and not shape.exclusive
 
 
 ENERGY_STEPS = 1500

@@ -20,9 +20,9 @@ from spen.batch.inputs import InputRows
 from spen.batch.limits import limits
 from spen.batch.splits import Split
 from spen.domains import Domain, Simplex, UnitBox
-from spen.energies.base import SumEnergy, energy_terms
+from spen.energies.base import energy_terms
 from spen.energies.local import LocalEnergy
-from spen.energies.scores import ScoreEnergy
+from spen.energies.scores import ScoreEnergy, mean_energy
 from spen.errors import InputError
 from spen.estimators.judging import (
     MOST_JUDGES,
@@ -406,15 +406,13 @@ class Fit:
         )
 
 
-def mean_energy(runs: Sequence[tuple[SPEN, History]]) -> tuple[SPEN, History]:
+def mean_run(runs: Sequence[tuple[SPEN, History]]) -> tuple[SPEN, History]:
     """Return a model whose energy is the mean of those of several, and the history of the first."""
     (model, history), *others = runs
     if not others:
         return model, history
-    terms = zip(*(energy_terms(each.energy) for each, _ in runs), strict=True)
-    means = [type(same[0]).mean(same) for same in terms]
-    whole = SPEN(model.features, SumEnergy(*means), model.domain)
-    return whole.to(model.reference.device), history
+    energy = mean_energy([each.energy for each, _ in runs])
+    return SPEN(model.features, energy, model.domain).to(model.reference.device), history
 
 
 def joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> Any:

@@ -175,7 +175,8 @@ class TaggerPlan:
         """Return what is trained, and how, one after the other.
 
         First what is a chain, by itself, and then with all else: both models share their parts.
-        What is trained by a margin has a chain that is, a structured SVM.
+        What is trained by a margin has a chain that is, a structured SVM, where exact inference
+        knows the loss.
         """
         terms, recipe = energy_terms(model.energy), self.recipe
         settings: dict[str, Any] = {
@@ -193,7 +194,7 @@ class TaggerPlan:
         chain = [term for term in terms if isinstance(term, CHAIN)]
         has_chain = any(isinstance(term, ChainEnergy) for term in chain)
         first = Likelihood() if has_chain else CrossEntropy()
-        if isinstance(self.objective, Hinge):
+        if isinstance(self.objective, Hinge) and self.objective.delta != "log":
             first = self.objective
         part = SPEN(model.features, SumEnergy(*chain), model.domain)
         rates = {"lr": recipe.lr / 10, "global_lr": recipe.lr}
