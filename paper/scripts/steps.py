@@ -308,6 +308,8 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, help="keeps what was measured")
     options = parser.parse_args()
+    if options.model and options.out:
+        parser.error("a record is of the model that is trained here: leave --model or --out out")
     settings = {"nonlinearity": options.nonlinearity, "seed": options.seed}
     measured = partial(measure_all, **settings, path=options.model)
     found = kept(options.out, "steps", settings, measured)["found"]
