@@ -541,3 +541,8 @@ def test_no_table_is_taken_for_another_one_that_is_compared():
     for path, headers in ELSEWHERE.items():
         for header in set(headers):
             assert len(shown(path, header)) == headers.count(header), (path, header)
+
+
+def test_no_page_has_a_place_that_was_to_be_filled():
+    for path in ("README.md", *(f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md"))):
+        assert not re.findall(r"(?m)^[A-Z]+_[A-Z_]+$", page(path)), path
