@@ -219,29 +219,37 @@ def best_of(value_of: Callable[[dict[str, Any]], Any], sets: tuple[str, ...]) ->
     }
 
 
+def halves(name: str) -> tuple[Split, Split]:
+    """Return the training rows to learn from, and a random fifth of them to judge by."""
+    train = load(name).train
+    labels = sparse.csr_matrix(train.Y, dtype=np.float32)
+    order = np.random.default_rng(12345).permutation(labels.shape[0])
+    cut = int(0.8 * len(order))
+    X: Any = train.X
+    own, judged = (
+        Split(X[part], labels[part]) for part in map(np.sort, (order[:cut], order[cut:]))
+    )
+    return own, judged
+
+
 def scored(name: str, folder: Path, kind: str = "", **network: Any) -> tuple[Split, Split]:
     """Return the rows to learn from, whose inputs are scores, and those to judge by.
 
     Scores are kept in the folder, those of networks with further settings by the name of the kind.
     """
-    train = load(name).train
-    labels = sparse.csr_matrix(train.Y, dtype=np.float32)
-    order = np.random.default_rng(12345).permutation(labels.shape[0])
-    cut = int(0.8 * len(order))
-    kept, held = np.sort(order[:cut]), np.sort(order[cut:])
+    own, judged = halves(name)
     path = folder / f"{name}{kind}.npz"
     if not path.exists():
-        part = np.random.default_rng(0).permutation(cut) % 3
-        own, judged = train.X[kept], train.X[held]
-        unseen = np.zeros((cut, labels.shape[1]), np.float32)
+        part = np.random.default_rng(0).permutation(len(own)) % 3
+        unseen = np.zeros(own.Y.shape, np.float32)
         for fold in range(3):
-            one = label_wise(own[part != fold], labels[kept][part != fold], **network)
-            unseen[part == fold] = log_odds(one, own[part == fold])
-        whole = log_odds(label_wise(own, labels[kept], **network), judged)
+            one = label_wise(own.X[part != fold], own.Y[part != fold], **network)
+            unseen[part == fold] = log_odds(one, own.X[part == fold])
+        whole = log_odds(label_wise(own.X, own.Y, **network), judged.X)
         folder.mkdir(parents=True, exist_ok=True)
         np.savez(path, oof=unseen, dev=whole)
     scores = np.load(path)
-    return Split(scores["oof"], labels[kept]), Split(scores["dev"], labels[held])
+    return Split(scores["oof"], own.Y), Split(scores["dev"], judged.Y)
 
 
 def label_wise(X: Any, Y: Any, **settings: Any) -> spen.SPENClassifier:

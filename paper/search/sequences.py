@@ -171,7 +171,10 @@ GROUPS: dict[tuple[str, str], dict[str, list[tuple[str, dict[str, Any]]]]] = {
 The rule: the best development score of a group wins, the first of those that tie. The network is
 chosen first; what its winner changes, all points of the other groups change too. Of OCR letters
 the networks with smaller batches and longer training ("longer" multiplies the epochs) are a second
-round: of the first the larger network had won, and the others over it had been tried.
+round: of the first the larger network had won, and the others over it had been tried. Two kinds of
+points came in after trials on the same development rows, by scripts that are not here: language
+models that learn from labels alone, of letters (one fold, with the smaller network), and windows by
+a margin, of tweets.
 """
 
 
